@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 setup:
 	@requirements/install.sh
 
-START_OPENSEARCH = COGR_OPENSEARCH_URL=$$($(BIN)/cogr-ops opensearch start --json | \
+START_OPENSEARCH = COGR_OPENSEARCH__URL=$$($(BIN)/cogr-ops opensearch start --json | \
   $(BIN)/python -c "import json, sys; print(json.load(sys.stdin)['url'])")
 
 # The embedded demo needs less than the suite: a smaller environment, unless there is the whole one.

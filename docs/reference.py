@@ -109,12 +109,10 @@ def settings_page() -> str:
         "(`cogr.toml`), then from environment variables, then from `--set`; later ones win. "
         "`[opensearch] url = ...` in the file is `COGR_OPENSEARCH__URL` in the environment and "
         "`--set opensearch.url=...` in a command. An unknown key is an error that names the "
-        "nearest known key, or the replacement of a former one. Paths in the file are relative to "
-        "the file.\n",
+        "nearest known key. Paths in the file are relative to the file.\n",
         "Further environment variables: `COGR_CONFIG` names the file, `COGR_DATA_DIR` the folder "
         "of the named public data sets, `COGR_CACHE_DIR` the folder of downloads and unpacked "
-        "models, `COGR_OPENSEARCH_URL` a running cluster (a default for `opensearch.url`), and "
-        "`COGR_OPENSEARCH_HOME` an unpacked OpenSearch distribution.\n",
+        "models, and `COGR_OPENSEARCH_HOME` an unpacked OpenSearch distribution.\n",
         *_table(Settings, ""),
     ]
     return _wrapped("\n".join(lines) + "\n")

@@ -309,7 +309,7 @@ def find_opensearch(version: str, say: Say) -> Path | None:
         raise UserError(
             f"OpenSearch {version} is not on this disk, and neither Maven (mvn) nor Docker is here "
             f"to fetch it: install one of them, set {HOME_VARIABLE} to an unpacked distribution, "
-            "or set COGR_OPENSEARCH_URL to a server."
+            "or set COGR_OPENSEARCH__URL to a server."
         )
 
     def fetched(scratch: Path) -> Path:

@@ -24,7 +24,7 @@ def test_labels_from_clicks_beat_bm25_and_true_labels_beat_them(
         cwd=ROOT,
         env={
             **os.environ,
-            "COGR_OPENSEARCH_URL": str(opensearch.url),
+            "COGR_OPENSEARCH__URL": str(opensearch.url),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         },
         capture_output=True,

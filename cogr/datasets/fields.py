@@ -51,8 +51,8 @@ class Columns:
 
     def renamed(self) -> Iterator[tuple[str, str]]:
         """(setting, name) of the item's fields that are set, and so must be in the source."""
-        for name in ("id", "title", "updated"):
-            if (column := getattr(self, name)) not in (name, ""):
+        for name in ("id", "title"):
+            if (column := getattr(self, name)) != name:
                 yield f"dataset.columns.{name}", column
         if self.text != DEFAULT_TEXT:
             yield from (("dataset.columns.text", column) for column in self.text)

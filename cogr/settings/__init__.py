@@ -144,13 +144,10 @@ def leaves(
 
 FLAG = "--set"
 DEFAULT_FILE = "cogr.toml"
-URL_VARIABLE = "COGR_OPENSEARCH_URL"
-"""Names a running cluster, where nothing else does."""
-# Variables that start with COGR_ but are not settings: where data and caches lie on this machine,
-# servers for tests.
 OTHER_VARIABLES = frozenset(
-    {"COGR_CONFIG", "COGR_DATA_DIR", "COGR_CACHE_DIR", URL_VARIABLE, "COGR_OPENSEARCH_HOME"}
+    {"COGR_CONFIG", "COGR_DATA_DIR", "COGR_CACHE_DIR", "COGR_OPENSEARCH_HOME"}
 )
+"""Variables that start with COGR_ but are not settings: where files lie on this machine."""
 _PATHS = ("store", "dataset.path", "opensearch.ca_file", "publish.rules")
 _NAMES = ("generator.model", "prompts.templates", "training.model", "training.accelerate")
 """Keys whose value is a path or a name."""
@@ -185,7 +182,11 @@ def load_settings(
         _merge(flags, _nested(*read_flag(override)))
     values: dict[str, Any] = {}
     try:
-        for layer in (_cluster(), _absolute(path.resolve().parent, written), _environment(), flags):
+        for layer in (
+            _absolute(path.resolve().parent, written),
+            EnvSettingsSource(Settings)(),
+            flags,
+        ):
             _merge(values, layer)
         return Settings(**values)
     except (UnreadableError, RecursionError) as error:
@@ -195,68 +196,47 @@ def load_settings(
             'JSON; write a list as ["a", "b"], and a table key by key.'
         ) from None
     except ValidationError as error:
-        said = [*_said(written, str(path)), *_variables(), *_said(flags, FLAG)]
         # Not from the library's error, which quotes what was given.
-        raise SettingsError(_explain(error, said, str(path))) from None
+        raise SettingsError(_explain(error, str(path), flags)) from None
 
 
-def _environment() -> dict[str, Any]:
-    return EnvSettingsSource(Settings)()
-
-
-def _cluster() -> dict[str, Any]:
-    url = os.environ.get(URL_VARIABLE)
-    return {"opensearch": {"url": url}} if url else {}
-
-
-def _said(values: Mapping[str, Any], source: str) -> Iterator[tuple[_Path, str]]:
-    return ((path, source) for path, _ in leaves(values))
-
-
-def _variables() -> list[tuple[_Path, str]]:
-    names = [name for name in os.environ if name.upper().startswith(PREFIX)]
-    said = [(tuple(name.upper().removeprefix(PREFIX).lower().split("__")), name) for name in names]
-    if URL_VARIABLE in os.environ:
-        said.insert(0, (("opensearch", "url"), URL_VARIABLE))
-    return [(path, f"the environment variable {name}") for path, name in said]
-
-
-def _explain(
-    error: ValidationError, said: Sequence[tuple[_Path, str]], file: str, at: _Path = ()
-) -> str:
+def _explain(error: ValidationError, file: str, flags: Mapping[str, Any]) -> str:
     # A misspelt key comes first: a value may be missing for it.
     errors = error.errors(include_url=False, include_context=False)
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
-    path = (*at, *(str(part) for part in first["loc"]))
+    path = tuple(str(part) for part in first["loc"])
     key = ".".join(path)
     if first["type"] == "missing":
         return f"{file}: {key} is missing; add it ({_EXAMPLE})."
-    source = _source(path, said, file)
+    message = str(first["msg"]).removeprefix("Value error, ").rstrip(".")
+    if not key:
+        return f"{message[:1].upper() + message[1:]}."
+    source = _source(path, file, flags)
     if first["type"] == "extra_forbidden":
         what, near = ("table", "one") if isinstance(first["input"], Mapping) else ("key", "key")
         nearest = _nearest(key, list(known_keys()))
         return f"{source}: the {what} {key:.80} is unknown; the nearest known {near} is {nearest}."
-    message = str(first["msg"]).removeprefix("Value error, ").rstrip(".")
-    if not key:
-        return f"{message[:1].upper() + message[1:]}."
     shown = _shown(first["input"]) if key in set(known_keys()) - set(secret_keys()) else ""
     return f"{source}: {key}: {message[:1].lower() + message[1:]}{shown}."
 
 
-def _source(path: _Path, said: Sequence[tuple[_Path, str]], file: str) -> str:
-    at = [who for where, who in said if where == path[: len(where)]][-1:]
-    below = [who for where, who in said if where[: len(path)] == path]
-    source = " and ".join(dict.fromkeys(at or below)) or file
-    return f"The{source[3:]}" if source.startswith("the environment") else source
+def _source(path: _Path, file: str, flags: Any) -> str:
+    """What says a value, or the table around it; the strongest of several."""
+    for part in path:
+        flags = flags.get(part) if isinstance(flags, Mapping) else flags
+    if flags is not None:
+        return FLAG
+    variables = {name.upper(): name for name in os.environ}
+    keys = (_variable(".".join(path[:end])) for end in range(len(path), 0, -1))
+    names = [variables[key] for key in keys if key in variables]
+    return f"The environment variable {names[0]}" if names else file
 
 
 def _nearest(key: str, keys: Collection[str]) -> str:
-    table, _, name = key.rpartition(".")
-    depth = key.count(".") + 1
-    known = sorted({".".join(known.split(".")[:depth]) for known in keys})
-    beside = {one.rpartition(".")[2]: one for one in known if one.rpartition(".")[0] == table}
-    if near := difflib.get_close_matches(name.lower(), beside, n=1):
-        return beside[near[0]]
+    name, depth = key.rpartition(".")[2], key.count(".") + 1
+    known = {".".join(one.split(".")[:depth]) for one in keys}
+    if near := difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.7):
+        return near[0]
     elsewhere = [one for one in sorted(keys) if one.endswith(f".{name}")]
     return (elsewhere or difflib.get_close_matches(key, [*keys], n=1, cutoff=0.0))[0]
 

@@ -26,13 +26,8 @@ class ColumnSettings(Table):
     text: tuple[str, ...] = Field(
         ("text",), min_length=1, description="Fields of its text; several are joined, one a line"
     )
-    updated: str = Field(
-        "updated",
-        description="Field of its time of last change, if there is one; empty to ignore it",
-    )
     fields: dict[str, str] = Field(
-        default_factory=dict,
-        description=("Names in the data of those publish.fields that have other names there"),
+        default_factory=dict, description="Names in the data of publish.fields, where they differ"
     )
 
     @field_validator("text", mode="before")
@@ -63,7 +58,7 @@ class DatasetSettings(Table):
         "shuffle",
         description=(
             "How queries are split if the data name no splits: shuffle (with seed 0) or cluster "
-            "(by a hash of the query's stems, so that new queries change nothing)"
+            "(by a hash of the stems)"
         ),
     )
     columns: ColumnSettings = Field(default_factory=ColumnSettings)
@@ -79,10 +74,7 @@ class KeywordSettings(Table):
     )
     weights: bool = Field(
         True,
-        description=(
-            "A query's keywords have the weights that its generator gives, which change the "
-            "order of the results but not the set; false: all weights are 1, as in the paper"
-        ),
+        description="Weights of a query's keywords order the results; false: all are 1 (the paper)",
     )
 
 
@@ -95,26 +87,22 @@ class PromptSettings(Table):
     item_variant: ItemVariant = Field(
         "full",
         description=(
-            "full: title and description; title: the title alone; search: title, description and "
-            "titles of the best other items by BM25; proposals: title, description and the "
-            "item's keywords by the generator statistical, each with its confidence, (0) to (9)"
+            "full: title and description; title: the title alone; search: with titles of the best "
+            "other items by BM25; proposals: with the item's keywords by statistical"
         ),
     )
     query_variant: QueryVariant = Field(
         "plain",
         description=(
             "plain: the query alone; search: with titles of the best items by BM25; proposals: "
-            "with keywords proposed by the generator statistical (out of fold for training "
-            "queries), each with its confidence, (0) to (9); vllm and transformers then write only "
-            "keywords and titles of the item snapshot, rollouts aside"
+            "with keywords by statistical, out of fold for training queries"
         ),
     )
     templates: str = Field(
         "paper",
         description=(
-            "paper; bare (the texts alone, for very small models); or a TOML file of your own with "
-            "system and user for [item] and [query], and in user {item}, {query}, {description} "
-            "or {search_results}"
+            "paper; bare (the texts alone, for very small models); or a TOML file of your own "
+            "(docs/generators.md)"
         ),
     )
 
@@ -181,31 +169,24 @@ class StatisticalSettings(Table):
 
     language: str = Field(
         "auto",
-        description=(
-            "Language of stems and stop words, by its Snowball name, such as german; auto: that of "
-            "the items' texts"
-        ),
+        description="Snowball's name for the language of stems, such as german; auto: the texts'",
     )
     pair_signals: tuple[str, ...] = Field(
         (),
-        description=(
-            "Columns with numbers about a query and an item that the ranker learns from, such as "
-            "clicks, purchases or seconds, in the files labels.* or pairs.* (jsonl, csv, parquet)"
-        ),
+        description="Columns of labels.* or pairs.* with numbers of a pair, such as clicks",
     )
     encoder: str = Field(
         "auto",
         description=(
-            "Encoder in sentence-transformers' layout, with onnx/model.onnx, that the ranker "
-            "learns from: a folder or a name on the Hugging Face hub; auto: a MiniLM, if it can be "
-            "fetched; none"
+            "Encoder that the ranker learns from: a folder, a name on the Hugging Face hub, or "
+            "`minilm`; auto: a MiniLM, if it can be fetched; none"
         ),
     )
     judge: Literal["openai", "transformers", "vllm"] | None = Field(
         None,
         description=(
             "A generator whose model, generator.model, is asked whether items near the ranker's "
-            "cut answer a query; its yes or no is evidence for known queries and for new items"
+            "cut answer a query"
         ),
     )
 
@@ -229,20 +210,14 @@ class GeneratorSettings(Table):
     )
     model: str | None = Field(
         None,
-        description=(
-            "Folder of a model or of a LoRA adapter, or Hugging Face name; the model's name for "
-            "openai"
-        ),
+        description="Folder of a model or of a LoRA adapter, or its name (Hugging Face, openai)",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="Number format of vllm and transformers"
     )
     vllm: dict[str, Any] = Field(
         default_factory=dict,
-        description=(
-            "Arguments of vLLM's engine, passed as they are, such as gpu_memory_utilization or "
-            "tensor_parallel_size"
-        ),
+        description="Arguments of vLLM's engine as they are, such as tensor_parallel_size",
     )
     sampling: Sampling = Field(default_factory=Sampling)
     openai: EndpointSettings = Field(default_factory=EndpointSettings)
@@ -260,10 +235,7 @@ class RebuildSettings(Table):
     """How a rebuild generates keywords."""
 
     workers: Literal["local", "celery"] = Field(
-        "local",
-        description=(
-            "local: in this process; celery: on workers (cogr-ops worker), through redis.url"
-        ),
+        "local", description="local: in this process; celery: by cogr-ops worker, over redis.url"
     )
     max_failure_share: float = Field(
         0.02,
@@ -286,9 +258,8 @@ class RedisSettings(Table):
     url: str | None = Field(
         None,
         description=(
-            "redis://user:password@host:6379/0; rediss:// for TLS (?ssl_ca_certs=/FILE and other "
-            "options of redis-py); unix:///path?db=0. With a password it is a secret: set "
-            "COGR_REDIS__URL. Each catalogue needs a database of its own"
+            "redis://user:password@host:6379/0; rediss:// for TLS; unix:///path?db=0. With a "
+            "password it is a secret: set COGR_REDIS__URL. Each catalogue needs its own database"
         ),
     )
 

@@ -27,30 +27,18 @@ class PublishSettings(Table):
         0.01,
         ge=0,
         le=1,
-        description=(
-            "How much F1 may fall, on dev queries if there are any, otherwise on test queries; 1 "
-            "turns the gate off"
-        ),
+        description="How much F1 may fall, on dev queries or else on test queries; 1: no gate",
     )
     rules: str | None = Field(
         None,
-        description=(
-            "CSV file of a merchant's decisions, applied to all that is published: pin or bury an "
-            "item for a query, add or forbid a keyword (docs/publishing.md)"
-        ),
+        description="CSV file of a merchant's decisions, such as pins (docs/publishing.md)",
     )
     fields: tuple[str, ...] = Field(
-        (),
-        description=(
-            "Names of the items' fields to publish, such as price, for filters, facets and sorting"
-        ),
+        (), description="Items' fields to publish, such as price, for filters, facets and sorting"
     )
     text_fields: tuple[str, ...] = Field(
         (),
-        description=(
-            "Fields of the index of serving.into in which the expander's clause searches the text, "
-            "such as title^2"
-        ),
+        description="Fields of serving.into in which the expander's clause searches: title^2",
     )
 
     _is_path = field_validator("rules")(usable_path)
@@ -89,10 +77,7 @@ class OpenSearchSettings(Table):
     text_analyzer: str = Field(
         "english",
         pattern=r"^\S+$",
-        description=(
-            "Analyser of the items' titles, for the text search beside keywords: english, "
-            "german, standard, ..."
-        ),
+        description="Analyser of the items' titles for text search: english, german, standard, ...",
     )
 
     _is_path = field_validator("ca_file")(usable_path)
@@ -119,10 +104,7 @@ class ServingSettings(Table):
         0.15,
         gt=0,
         le=LONGEST,
-        description=(
-            "Seconds after which a query is answered with the keywords found so far, or with "
-            "itself alone"
-        ),
+        description="Seconds after which a query is answered with what was found so far",
     )
     live: Live = Field(
         "auto",
@@ -134,10 +116,7 @@ class ServingSettings(Table):
     into: str = Field(
         "",
         pattern=r"^[^\s,*?/]*$",
-        description=(
-            "Your own index, or its alias, with keywords from publish --into: /expand gives the "
-            "clause for it, instead of for CoGR's index of items"
-        ),
+        description="Your own index, or its alias, with keywords from publish --into",
     )
     token: SecretStr | None = Field(
         None, description="Bearer token that POST /expand requires; never printed"
@@ -145,8 +124,8 @@ class ServingSettings(Table):
     blend: Literal["auto"] | float = Field(
         "auto",
         description=(
-            "Weight of the text's score beside that of the keywords, in the order of what is "
-            "found. auto: 0.2 beside weighted keywords, 1 beside others"
+            "Weight of the text's score beside the keywords'. auto: 0.2 beside weighted keywords, "
+            "1 beside others"
         ),
     )
 
@@ -191,17 +170,11 @@ class MetricsSettings(Table):
         None,
         ge=0,
         le=65535,
-        description=(
-            "Port for scrapes, on all addresses of this host; 0 takes a free one and prints it; "
-            "off unless set"
-        ),
+        description="Port for scrapes, on all addresses; 0 takes a free one and prints it",
     )
     pushgateway: str | None = Field(
         None,
-        description=(
-            "Pushgateway that gets the last figures of a command that ends, such as "
-            "http://pushgateway:9091; off unless set"
-        ),
+        description="Pushgateway for the last figures of a command: http://pushgateway:9091",
     )
 
     _is_url = field_validator("pushgateway")(http_url)

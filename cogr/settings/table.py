@@ -9,7 +9,8 @@ Such a URL is refused before any library sees it.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+import unicodedata
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -25,29 +26,25 @@ _ESCAPE = (
     "%3F for ? and %23 for #"
 )
 
-_CONTROLS = frozenset(map(chr, (*range(32), 127))) - set("\t\n\r")
-
 
 def sound(value: Any) -> Any:
     """A value as it is. Raises ValueError for one that no file system, no JSON and no other
     language can take.
     """
+    text, kept = value, "\t\n\r"
     if isinstance(value, SecretStr):
         # A line break at its end comes from a file, and no header takes it.
-        _check_text(value.get_secret_value(), _CONTROLS | set("\t\n\r"))
-    if isinstance(value, str):
-        _check_text(value, _CONTROLS)
-    for inner in _members(value):
+        text, kept = value.get_secret_value(), ""
+    if isinstance(text, str) and any(
+        unicodedata.category(sign) in ("Cc", "Cs") and sign not in kept for sign in text
+    ):
+        raise ValueError("it contains a line break or another character that is no text")
+    members = [*value, *value.values()] if isinstance(value, dict) else value
+    for inner in members if isinstance(members, list | tuple) else ():
         sound(inner)
     if isinstance(value, int) and abs(value) > _LARGEST:
         raise ValueError(f"input should be at most {_LARGEST}")
     return value
-
-
-def _members(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return (*value.keys(), *value.values())
-    return value if isinstance(value, tuple) else ()
 
 
 def usable_path(value: str | None) -> str | None:
@@ -62,13 +59,6 @@ def usable_path(value: str | None) -> str | None:
     if any(len(part.encode()) > _LONGEST_NAME for part in parts):
         raise ValueError("the name is too long for a file")
     return value
-
-
-def _check_text(text: str, refused: Collection[str]) -> None:
-    if any(character in refused for character in text):
-        raise ValueError("it contains a line break or another control character")
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError("it is not valid UTF-8")
 
 
 class Table(BaseModel):
@@ -105,26 +95,16 @@ def check_url(
     begin, found, rest = url.partition("://")
     if not found or begin.lower() not in schemes:
         raise ValueError(f"it is not a URL; write it as {example}")
-    if "@" in rest[len(_authority(rest)) :]:
+    if "@" in rest[len(re.split(r"[/?#]", rest, maxsplit=1)[0]) :]:
         raise ValueError(_ESCAPE)
-    parts = _split(url, example)
-    if host and not parts.hostname:
-        raise ValueError(f"the host is missing; write it as {example}")
-    return parts
-
-
-def _split(url: str, example: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         port, name = parts.port, parts.hostname or ""
-        if ":" not in name:
-            name.encode("idna")
-    except ValueError as error:
-        raise ValueError(f"the host or port is invalid; write it as {example}") from error
+        (name if ":" not in name else "").encode("idna")
+    except ValueError:
+        port = 0
     if port == 0:
-        raise ValueError(f"the host or port is invalid; write it as {example}")
+        raise ValueError(f"the host or port is invalid; write it as {example}") from None
+    if host and not name:
+        raise ValueError(f"the host is missing; write it as {example}")
     return parts
-
-
-def _authority(rest: str) -> str:
-    return re.split(r"[/?#]", rest, maxsplit=1)[0]

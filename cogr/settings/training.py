@@ -100,10 +100,7 @@ class RolloutSettings(Table):
 
     by: Rollouts = Field(
         "transformers",
-        description=(
-            "transformers, or vllm-colocate: vLLM in the training's process, which then writes the "
-            "index builds too"
-        ),
+        description="transformers, or vllm-colocate: vLLM in the training's process",
     )
     generations: int = Field(8, ge=2, description="Completions per prompt (verl: rollout.n)")
     max_tokens: int = Field(512, ge=1, description="Longest completion (verl: max_response_length)")
@@ -121,70 +118,42 @@ class TrainingSettings(Table):
         0.0,
         ge=0,
         description=(
-            "Weight of the KL term of GRPO, which holds a model near the one that its stage "
-            "started from (verl: use_kl_loss, TRL: beta); 0, as in the paper: no such term"
-        ),
-    )
-    dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto",
-        description=(
-            "Number format of computations; auto is bfloat16 on GPUs that have it. Weights are "
-            "kept in float32"
+            "Weight of the KL term of GRPO (verl: use_kl_loss, TRL: beta); 0, as in the paper: none"
         ),
     )
     accelerate: str | None = Field(
         None,
-        description=(
-            "Configuration file of accelerate, such as examples/accelerate-fsdp2.yaml: how "
-            "processes share weights and optimizer; by default each process has all of them"
-        ),
+        description="Configuration file of accelerate, such as examples/accelerate-fsdp2.yaml",
     )
     report_to: tuple[Literal["tensorboard", "mlflow", "trackio", "wandb"], ...] = Field(
-        (),
-        description=(
-            "Where the trainer's figures are sent besides the step figures, as in TRL; each needs "
-            "its package"
-        ),
+        (), description="Where the trainer's figures are sent too; each needs its package"
     )
     processes: int = Field(
         1, ge=1, description="Processes of one training stage, one GPU each, by accelerate"
     )
     save_steps: int = Field(
-        50,
-        ge=0,
-        description=(
-            "Steps of a training stage between checkpoints, from which it continues after a "
-            "crash. 0: no checkpoints"
-        ),
+        50, ge=0, description="Steps of a stage between checkpoints, to resume from; 0: none"
     )
     variant: TrainingVariant = Field(
         "full",
         description=(
             "The paper's ablations of training: full; no-sft (the rounds start from the untrained "
-            "model); frozen-items (items keep the keywords that the targets of SFT are made of); "
-            "shared (one model for both sides, trained with both prompts in turn; SFT takes the "
-            "examples of both, for item_epochs)"
+            "model); frozen-items (items keep their first keywords); shared (one model for both "
+            "sides). See docs/training.md"
         ),
     )
     rules: Rules = Field(
         "own",
         description=(
-            "own: a round takes only new item sets that don't lower training F1; a completion "
-            "cut at max_tokens scores as over the budget; a stage ends when its reward has "
-            "stopped rising; a round whose dev F1 falls by more than publish.tolerance is not "
-            "built upon (without a dev split a fifth of the training queries is set apart as "
-            "one). paper: a round takes all new sets, a cut completion scores as it is, a stage "
-            "does all steps, and every round is built upon"
+            "own: only new item sets that don't lower training F1 are taken, a stage ends when its "
+            "reward has stopped rising, a round that lowers dev F1 is not built upon; paper: none "
+            "of this. See docs/training.md"
         ),
     )
     invented_queries: int = Field(
         0,
         ge=0,
-        description=(
-            "Made-up queries of two known words for SFT; word translations learned from the "
-            "labels give their items. For few labels and a model without word knowledge; not in "
-            "the paper"
-        ),
+        description="Made-up queries of two known words for SFT, for few labels; not in the paper",
     )
     sft: SftSettings = Field(default_factory=SftSettings)
     query: QueryGrpoSettings = Field(default_factory=QueryGrpoSettings)
@@ -205,8 +174,5 @@ class CompareSettings(Table):
 
     models: dict[str, str] = Field(
         default_factory=dict,
-        description=(
-            "Model that a method starts from, by method: a folder or a Hugging Face name, such as "
-            'splade = "naver/splade_v2_max"'
-        ),
+        description='By method, a folder or a Hugging Face name: splade = "naver/splade_v2_max"',
     )

@@ -11,7 +11,6 @@ import typer
 from typer import Option
 
 from cogr.errors import masked
-from cogr.settings import URL_VARIABLE
 from indexers.cli import console
 from indexers.cli.console import JsonOption
 from indexers.tables import show_all
@@ -29,8 +28,8 @@ def _emit(as_json: bool, payload: dict[str, Any]) -> None:
     console.emit(as_json, payload, lambda out: show_all(out, "", payload))
 
 
-def _start(wanted: ServerSpec, as_json: bool, next_: str, *variables: str) -> None:
-    if url := next(filter(None, map(os.environ.get, variables)), None):
+def _start(wanted: ServerSpec, as_json: bool, next_: str, variable: str) -> None:
+    if url := os.environ.get(variable):
         console.note("The environment names a server: nothing is started.")
         _emit(as_json, {"url": masked(url)})
         return
@@ -81,11 +80,11 @@ def start_opensearch(
 ) -> None:
     """Start a server and wait until it works.
 
-    Does nothing when it runs already, or when COGR_OPENSEARCH_URL is set.
+    Does nothing when it runs already, or when COGR_OPENSEARCH__URL is set.
     """
     wanted = OpenSearchSpec(version=version, name=name, port=port)
     next_ = "cogr-index rebuild --side item --set opensearch.url="
-    _start(wanted, as_json, next_, "COGR_OPENSEARCH__URL", URL_VARIABLE)
+    _start(wanted, as_json, next_, "COGR_OPENSEARCH__URL")
 
 
 @redis_app.command("start")

@@ -58,7 +58,7 @@ def test_the_file_has_the_names_that_the_data_set_has(importer: Importer) -> Non
     config = importer.folder / "cogr.toml"
     config.write_text(
         config.read_text() + '[dataset.columns]\nid = "sku"\ntitle = "name"\n'
-        'text = ["long", "brand"]\nupdated = ""\nfields = {price = "Preis"}\n'
+        'text = ["long", "brand"]\nfields = {price = "Preis"}\n'
         '[publish]\nfields = ["price"]\n'
     )
     workspace = Workspace.open(config, [])

@@ -59,7 +59,7 @@ def load_model(folder: Path, settings: TrainingSettings | None = None) -> Any:
     from transformers import AutoModelForCausalLM
 
     base, adapter = based(folder)
-    frozen = settings is not None and settings.lora.rank and computes_in_bfloat16(settings)
+    frozen = settings is not None and settings.lora.rank and computes_in_bfloat16()
     try:
         model = AutoModelForCausalLM.from_pretrained(
             base,

@@ -150,7 +150,7 @@ def run_grpo(inputs: Inputs, side: Side) -> Trained:
             raise
         raise TrainingError(
             "The model gives probabilities that are not numbers: the training has diverged; lower "
-            "the learning rate, or set training.dtype to float32."
+            "the learning rate."
         ) from error
     return Trained(trainer, {"prompts": len(trainer.train_dataset), **log.notes})
 

@@ -131,7 +131,7 @@ def _check_loss(logs: Mapping[str, Any], step: int) -> None:
         if value is not None and not math.isfinite(float(value)):
             raise TrainingError(
                 f"The {name} of step {step} is {float(value)}: the training has diverged; "
-                "lower the learning rate, or set training.dtype to float32."
+                "lower the learning rate."
             )
 
 

@@ -308,14 +308,11 @@ def _times(settings: TrainingSettings) -> float:
     return LORA_TIMES if settings.lora.rank else 1.0
 
 
-def computes_in_bfloat16(settings: TrainingSettings) -> bool:
-    """Whether a trainer computes in bfloat16 here."""
+def computes_in_bfloat16() -> bool:
+    """Whether a trainer computes in bfloat16 here: on GPUs that have it."""
     import torch
 
-    gpu = torch.cuda.is_available()
-    return settings.dtype == "bfloat16" or (
-        settings.dtype == "auto" and gpu and torch.cuda.is_bf16_supported()
-    )
+    return bool(torch.cuda.is_available() and torch.cuda.is_bf16_supported())
 
 
 def _formats(settings: TrainingSettings, output: Path, batch: Batch) -> dict[str, Any]:
@@ -327,7 +324,7 @@ def _formats(settings: TrainingSettings, output: Path, batch: Batch) -> dict[str
     events = run / "logs" / "tensorboard" / stage
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(events)
     return {
-        "bf16": computes_in_bfloat16(settings),
+        "bf16": computes_in_bfloat16(),
         "use_cpu": not gpu,
         "gradient_checkpointing": batch.again,
         "gradient_checkpointing_kwargs": {"use_reentrant": False},

@@ -62,7 +62,7 @@ def test_a_url_means_opensearch(file: Path, monkeypatch: pytest.MonkeyPatch) -> 
         load_settings(file, ["opensearch.url=http://localhost:9200", "backend=memory"]).backend_name
         == "memory"
     )
-    monkeypatch.setenv("COGR_OPENSEARCH_URL", "http://localhost:9201")
+    monkeypatch.setenv("COGR_OPENSEARCH__URL", "http://localhost:9201")
     assert load_settings(file).opensearch.url == "http://localhost:9201"
     assert (
         load_settings(file, ["opensearch.url=http://localhost:9200"]).opensearch.url

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working folder and cache, and no setting from outside."""
-    for name in ("COGR_CONFIG", "COGR_OPENSEARCH_URL", "COGR_STORE"):
+    for name in ("COGR_CONFIG", "COGR_OPENSEARCH__URL", "COGR_STORE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COGR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)

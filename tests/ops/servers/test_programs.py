@@ -110,7 +110,7 @@ def test_docker_comes_last_and_gets_port_volume_and_heap(nothing: Path, tmp_path
 
 def test_without_any_of_them_the_sentence_says_what_helps(nothing: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match=r"Maven \(mvn\).*Docker.*COGR_OPENSEARCH_HOME.*COGR_OPENSEARCH_URL"
+        UserError, match=r"Maven \(mvn\).*Docker.*COGR_OPENSEARCH_HOME.*COGR_OPENSEARCH__URL"
     ):
         find_opensearch("3.8.0", print)
     assert not (tmp_path / "cache").exists()

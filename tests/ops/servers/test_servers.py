@@ -141,7 +141,7 @@ def test_where_the_environment_names_a_server_none_is_started(
     started = redis_command("start", "--json", **named)
     assert (started.status, started.json) == (0, {"url": valkey.url})
     assert "nothing is started" in started.err
-    ended = opensearch_command("start", "--json", COGR_OPENSEARCH_URL="http://127.0.0.1:9")
+    ended = opensearch_command("start", "--json", COGR_OPENSEARCH__URL="http://127.0.0.1:9")
     assert (ended.status, ended.json) == (0, {"url": "http://127.0.0.1:9"})
 
 

@@ -98,7 +98,7 @@ def test_what_can_t_be_laid_out_is_one_sentence(tmp_path: Path) -> None:
 def test_opensearch_that_is_down_is_status_3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COGR_OPENSEARCH_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("COGR_OPENSEARCH__URL", "http://127.0.0.1:9")
     ended = demo("--backend", "opensearch", "--out", tmp_path / "demo", cwd=tmp_path)
     assert ended.status == ServiceError.exit_status, ended.err
     assert "127.0.0.1:9" in ended.err.splitlines()[-1]
@@ -176,7 +176,7 @@ def test_a_second_demo_trains_nothing_and_opensearch_gives_the_same_figures(
 ) -> None:
     folder = tmp_path / "again"
     shutil.copytree(shown[0], folder)
-    monkeypatch.setenv("COGR_OPENSEARCH_URL", str(opensearch.url))
+    monkeypatch.setenv("COGR_OPENSEARCH__URL", str(opensearch.url))
     ended = demo("--json", "--backend", "opensearch", cwd=folder)
     assert ended.status == 0, ended.err
     assert "train-" not in ended.err
