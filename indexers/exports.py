@@ -1,7 +1,6 @@
 """What goes out: keyword sets, judgements and results as files for other programs.
 
-A format of keyword sets turns a snapshot's rows into text, streaming. In `bulk` a keyword is one
-term, ranked by BM25 with the mirror's parameters.
+Keyword sets and results are written as they come.
 """
 
 from __future__ import annotations
@@ -10,75 +9,27 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cogr.datasets.judgements import FORMATS, Judged
 from cogr.datasets.reading import Place
-from cogr.errors import SettingsError, SnapshotError, UserError
-from cogr.keywords import with_self
+from cogr.errors import SettingsError, SnapshotError
 from cogr.metrics import rows_of_queries, search_all
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Row, Snapshot, open_snapshot
-from cogr.store import Store, replacing
+from cogr.store import replacing
 from indexers.backends import Hit
-from indexers.backends.opensearch.client import Version
-from indexers.backends.opensearch.indexes import PLURAL, document, index_settings, mapping, meta_of
 from indexers.workspace import Workspace
 
-NAMES = ("jsonl", "parquet", "bulk")
-"""As `cogr-index export --format` takes them; parquet is the snapshot's own file."""
 
-
-def export(snapshot: Snapshot, to: Path, format_: str, prefix: str = "cogr") -> list[str]:
-    """Write a snapshot's rows to a file, and for `bulk` the index's mapping beside it. Returns the
-    names of files beside it. Raises UserError and StorageError.
-    """
-    if format_ not in NAMES:
-        raise UserError(f"The format {format_!r} is unknown; it is one of {', '.join(NAMES)}.")
-    if not to.absolute().parent.is_dir():
-        raise UserError(
-            f"The folder {to.absolute().parent} does not exist; create it, or name another file."
-        )
-    folder = Store(to.absolute().parent)
-    if format_ == "parquet":
-        folder.write(to.name, snapshot.store.read(snapshot.path))
-        return []
-    with folder.replacing(to.name) as file:
-        for piece in _bulk(snapshot, prefix) if format_ == "bulk" else _jsonl(snapshot):
-            file.write(piece.encode())
-    if format_ == "jsonl":
-        return []
-    beside = f"{to.name}.mapping.json"
-    folder.write_json(beside, _mapping(snapshot))
-    return [beside]
-
-
-def _line(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False) + "\n"
-
-
-def _jsonl(snapshot: Snapshot) -> Iterator[str]:
-    for row in snapshot.rows():
-        record = {"id": row.id, "text": row.text, "self": row.self_keyword}
-        more = {"weights": row.weights, "confidence": row.confidence, "fields": row.fields}
-        there = {name: value for name, value in more.items() if value not in (None, (), {})}
-        yield _line({**record, "keywords": row.keywords, **there})
-
-
-def _bulk(snapshot: Snapshot, prefix: str) -> Iterator[str]:
-    index = f"{prefix}-{PLURAL[snapshot.side]}"
-    for row in snapshot.rows():
-        keywords = with_self(row.self_keyword, row.keywords)
-        yield _line({"index": {"_index": index, "_id": row.id}})
-        yield _line(document(snapshot.side, row) | {"keywords": keywords})
-
-
-def _mapping(snapshot: Snapshot) -> Mapping[str, Any]:
-    meta = meta_of(snapshot.manifest)
-    return {
-        "settings": index_settings(1),
-        "mappings": mapping(snapshot.side, Version(3, 0, "3.0.0"), meta),
-    }
+def export_keywords(snapshot: Snapshot, to: Path) -> None:
+    """Write a snapshot's rows to a file, a JSON object a line. Raises StorageError."""
+    with replacing(to) as file:
+        for row in snapshot.rows():
+            record = {"id": row.id, "text": row.text, "self": row.self_keyword}
+            more = {"weights": row.weights, "confidence": row.confidence, "fields": row.fields}
+            there = {name: value for name, value in more.items() if value not in (None, (), {})}
+            line = {**record, "keywords": row.keywords, **there}
+            file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
 
 
 @dataclass(frozen=True)

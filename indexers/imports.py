@@ -119,58 +119,54 @@ MOST_BAD = 0.01
 
 @dataclass
 class ItemsImported:
-    """The result of an import of items: documents that were read and of these written, and the bad
-    ones, the first a sentence each; items without title and text; texts that had HTML.
+    """The result of an import of items: documents that were written, and the bad ones, the first a
+    sentence each; texts that had HTML.
     """
 
-    read: int = 0
     written: int = 0
     bad: int = 0
-    blank: int = 0
     html: int = 0
     problems: list[str] = field(default_factory=list)
 
 
 def import_items(
-    found: Iterable[tuple[Place, Mapping[str, Any]]],
-    to: Path,
-    source: Columns,
-    target: Columns,
-    asked: Mapping[str, str],
+    found: Iterable[tuple[Place, Mapping[str, Any]]], to: Path, source: Columns, target: Columns
 ) -> ItemsImported:
     """Write documents as items to a file, whole or not at all.
 
     Args:
-        source: names or dotted paths in the documents; of `fields`, name -> path.
+        source: names or dotted paths in the documents, each of which some document must have; of
+            `fields`, name -> path.
         target: names of the file's fields, from the data set's settings.
-        asked: paths that were named -> by which options; some document must have each.
 
     Raises DataError, ServiceError and StorageError.
     """
     told, notes, seen = ItemsImported(), Counter[str](), set[str]()
+    paths = paths_of(source)
     options = Options(fields=tuple(source.fields), columns=source, strip_html=True)
     with storage_errors(str(to.parent)):
         to.parent.mkdir(parents=True, exist_ok=True)
     with replacing(to) as file:
         for place, document in found:
-            told.read += 1
-            flat = {path: pick(document, path) for path in paths_of(source)}
-            seen.update(path for path in asked if flat.get(path) is not None)
+            flat = {path: pick(document, path) for path in paths}
+            seen.update(path for path in paths if flat[path] is not None)
             try:
-                line, blank = _item_line(place, flat, options, target, notes)
+                file.write(_item_line(place, flat, options, target, notes))
+                told.written += 1
             except DataError as error:
                 told.bad += 1
                 told.problems += [str(error)] if told.bad <= SHOWN else []
-                continue
-            file.write(line)
-            told.written += 1
-            told.blank += blank
-        if told.bad > MOST_BAD * told.read:
+        if absent := [path for path in paths if path not in seen]:
             raise DataError(
-                f"{told.bad:,} of {told.read:,} documents are bad, more than {MOST_BAD:.0%}; "
-                f"correct them or the names of fields. The first one: {told.problems[0]}"
+                f"No document has {absent[0]!r}; name fields that are there (--title, --text, "
+                "--id, --updated, --field)."
             )
-        _check_names(asked, seen, source, blank=told.blank == told.written > 0)
+        if told.bad > MOST_BAD * (told.written + told.bad):
+            raise DataError(
+                f"{told.bad:,} of {told.written + told.bad:,} documents are bad, more than "
+                f"{MOST_BAD:.0%}; correct them or the names of fields. The first one: "
+                f"{told.problems[0]}"
+            )
     told.html = notes[HTML]
     return told
 
@@ -187,7 +183,7 @@ def _item_line(
     options: Options,
     target: Columns,
     notes: Counter[str],
-) -> tuple[bytes, bool]:
+) -> bytes:
     source = options.columns
     for name in (source.title, *source.text):
         # A field of an index may hold several values; "" is as good as none.
@@ -202,8 +198,7 @@ def _item_line(
     if updated is not None and target.updated:
         values[target.updated] = updated.isoformat().replace("+00:00", "Z")
     values |= {target.fields.get(name, name): value for name, value in item.fields.items()}
-    blank = not (item.title.strip() or item.text.strip())
-    return json.dumps(values, ensure_ascii=False).encode() + b"\n", blank
+    return json.dumps(values, ensure_ascii=False).encode() + b"\n"
 
 
 def pick(record: Mapping[str, Any], path: str) -> Any:
@@ -219,20 +214,6 @@ def pick(record: Mapping[str, Any], path: str) -> Any:
         flat = (one if isinstance(one, list) else [one] for one in picked if one is not None)
         return [value for some in flat for value in some] or None
     return None
-
-
-def _check_names(asked: Mapping[str, str], seen: set[str], source: Columns, *, blank: bool) -> None:
-    missing = next((path for path in asked if path not in seen), None)
-    if missing is not None:
-        raise DataError(
-            f"{asked[missing]} names {missing!r}, which no document has; name a field that is "
-            "there."
-        )
-    if blank:
-        names = ", ".join(map(repr, (source.title, *source.text)))
-        raise DataError(
-            f"No document has any of {names}; name its title and text with --title and --text."
-        )
 
 
 def save_queries(path: Path, queries: Sequence[Query]) -> int:
@@ -256,20 +237,15 @@ class LabelsImported:
     Attributes:
         read: judgements of the files.
         unrated: pairs and queries without a judgement; such queries are kept.
-        queries, new_queries: in queries.jsonl now, and of these, how many were not there.
-        labels, new_labels, changed: in labels.jsonl now; of these, how many were not there, or had
-            another grade.
-        remarks: sentences on what to look at.
+        new_queries, new_labels: how many queries.jsonl and labels.jsonl did not have.
+        changed: labels that have another grade now.
     """
 
     read: int = 0
     unrated: int = 0
-    queries: int = 0
     new_queries: int = 0
-    labels: int = 0
     new_labels: int = 0
     changed: int = 0
-    remarks: list[str] = field(default_factory=list)
 
 
 def import_labels(
@@ -294,12 +270,12 @@ def import_labels(
         pair = query, one.item
         grades[pair] = max(one.grade, grades.get(pair, one.grade))
     labels = _joined(folder / "labels.jsonl", grades, found)
-    found.queries, found.new_queries = len(queries.records), queries.new
+    found.new_queries = queries.new
     with storage_errors(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
-        for name, records in (("queries", queries.records.values()), ("labels", labels)):
-            with replacing(folder / f"{name}.jsonl") as file:
-                file.write(_lines(records))
+    for name, records in (("queries", queries.records.values()), ("labels", labels)):
+        with replacing(folder / f"{name}.jsonl") as file:
+            file.write(_lines(records))
     return found
 
 
@@ -349,23 +325,16 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
 def _joined(
     path: Path, grades: Mapping[tuple[str, str], float], found: LabelsImported
 ) -> Iterable[Mapping[str, Any]]:
-    kept, before = dict[tuple[str, str], Mapping[str, Any]](), dict[tuple[str, str], float]()
+    kept = dict[tuple[str, str], Mapping[str, Any]]()
     for place, record in _records(path):
-        pair = id_field(record, "query", place), id_field(record, "item", place)
-        kept[pair], before[pair] = record, number_field(record, "grade", place, 1.0)
+        number_field(record, "grade", place, 1.0)
+        kept[id_field(record, "query", place), id_field(record, "item", place)] = record
     for pair, grade in grades.items():
+        before = kept.get(pair, {})
+        found.new_labels += pair not in kept
+        found.changed += pair in kept and before.get("grade", 1.0) != grade
         value = int(grade) if grade == int(grade) else grade
-        found.new_labels += pair not in before
-        found.changed += before.get(pair, grade) != grade
-        kept[pair] = {**kept.get(pair, {}), "query": pair[0], "item": pair[1], "grade": value}
-    found.labels = len(kept)
-    highest = [max(some.values(), default=0.0) for some in (grades, before)]
-    if grades and before and highest[0] != highest[1]:
-        found.remarks.append(
-            f"The new grades reach {highest[0]:g}, those that labels.jsonl had reach "
-            f"{highest[1]:g}: if these are two scales, bring them to one, since dataset.threshold "
-            "holds for both."
-        )
+        kept[pair] = {**before, "query": pair[0], "item": pair[1], "grade": value}
     return kept.values()
 
 

@@ -6,12 +6,10 @@ a common word, and unjudged results of the retrievers, by which pairs to judge a
 
 bm25: the items' own text. keywords: the serving pair, where one serves. neighbours: items with the
 most similar text to the query's relevant items, or to BM25's first three where none is known.
-random: any item.
 """
 
 from __future__ import annotations
 
-import random
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,16 +19,13 @@ from cogr.datasets.builder import (
     BLANK_ITEMS,
     HTML,
     REPEATED_ITEMS,
-    UNKNOWN_ITEMS,
-    UNKNOWN_QUERIES,
     cluster_key,
     place,
 )
 from cogr.errors import MissingExtraError, ServiceError, SnapshotError
 from cogr.keywords import self_keyword
 from cogr.metrics import rows_of_queries
-from cogr.records import SPLITS, Dataset, Query, Say
-from indexers.generators.statistical.generator import new_ids
+from cogr.records import SPLITS, Dataset, Query
 from indexers.text import Analyser, Lexical
 from indexers.workspace import Workspace
 
@@ -60,9 +55,9 @@ class Report:
             are left out.
         duplicates: records that repeat an earlier one's text: titles and queries normalised as
             keywords, texts without case.
-        pointing_nowhere: judgements of unknown items or queries, which were left out.
-        notes: what the loader left out or repaired, such as HTML or repeated rows, and how often.
+        notes: what the loader left out or repaired, such as HTML or unknown ids, and how often.
         unread: fields of the items that nothing reads, and how many items have each.
+        lineage: where the labels come from, from lineage.json.
     """
 
     name: str
@@ -71,13 +66,10 @@ class Report:
     queries: Mapping[str, int]
     relevant_per_query: Mapping[str, float]
     duplicates: Mapping[str, int]
-    untitled_items: int
-    textless_items: int
-    never_relevant: int
     judgements: int
-    pointing_nowhere: int
     notes: Mapping[str, int]
     unread: Mapping[str, int]
+    lineage: Mapping[str, Any]
     verdict: Verdict
     advice: Sequence[str]
 
@@ -89,14 +81,12 @@ class Report:
 def inspect_dataset(dataset: Dataset) -> Report:
     """Count and measure a data set. Linear in its size; keeps a hash of each text."""
     queries = {split: dataset.queries.get(split, ()) for split in SPLITS}
-    every = dataset.all_queries()
     relevant: dict[str, float] = {
         split: statistics.median(_relevant_counts(dataset, some))
         for split, some in queries.items()
         if some
     }
     verdict, advice = _advise(dataset)
-    found = frozenset[str]().union(*dataset.relevant.values())
     return Report(
         name=dataset.name,
         dataset_hash=dataset.dataset_hash,
@@ -106,16 +96,12 @@ def inspect_dataset(dataset: Dataset) -> Report:
         duplicates={
             "titles": _repeats(self_keyword(item.title) for item in dataset.items),
             "texts": _repeats(" ".join(item.text.casefold().split()) for item in dataset.items),
-            "queries": _repeats(self_keyword(query.text) for query in every),
+            "queries": _repeats(self_keyword(query.text) for query in dataset.all_queries()),
         },
-        untitled_items=sum(not item.title.strip() for item in dataset.items),
-        textless_items=sum(not item.text.strip() for item in dataset.items),
-        never_relevant=len(dataset.items) - len(found),
         judgements=sum(map(len, dataset.judged.values())),
-        pointing_nowhere=dataset.notes.get(UNKNOWN_ITEMS, 0)
-        + dataset.notes.get(UNKNOWN_QUERIES, 0),
         notes=dict(dataset.notes),
         unread=dict(dataset.unread),
+        lineage=dataset.lineage,
         verdict=verdict,
         advice=advice,
     )
@@ -183,42 +169,31 @@ def _advise(dataset: Dataset) -> tuple[Verdict, list[str]]:
 
 @dataclass(frozen=True)
 class Leakage:
-    """Queries of dev and test that are known from training: with an equal normalised text, or with
-    the same stems in any order; the share of either, and (query, training query).
+    """Queries of dev and test that have the stems of a training query, in any order; examples are
+    (query, training query).
     """
 
     queries: int
-    equal: int
-    same_words: int
+    known: int
     share: float
     examples: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Relevant pairs that share no word (stem, without stop words), and queries of which no
-    relevant item shares one.
-    """
+    """Relevant pairs, and those of them that share no word (stem, without stop words)."""
 
     pairs: int
     without: int
     share: float
-    queries: int
 
 
 def leakage(dataset: Dataset) -> Leakage:
     """Queries of dev and test beside those of training."""
-    train = dataset.queries.get("train", ())
+    train = {cluster_key(query.text): query.text for query in dataset.queries.get("train", ())}
     held = [*dataset.queries.get("dev", ()), *dataset.queries.get("test", ())]
-    found: list[dict[str, str]] = []
-    for key_of in (self_keyword, cluster_key):
-        known = {key_of(query.text): query.text for query in train}
-        rest = [query.text for query in held if not any(query.text in some for some in found)]
-        found.append({text: known[key] for text in rest if (key := key_of(text)) in known})
-    equal, same = (sum(query.text in some for query in held) for some in found)
-    share = round((equal + same) / len(held), 4) if held else 0.0
-    examples = [*found[0].items(), *found[1].items()]
-    return Leakage(len(held), equal, same, share, examples[:_SHOWN])
+    known = [(q.text, train[key]) for q in held if (key := cluster_key(q.text)) in train]
+    return Leakage(len(held), len(known), _share(len(known), len(held)), known[:_SHOWN])
 
 
 def vocabulary_gap(dataset: Dataset) -> Gap:
@@ -226,21 +201,22 @@ def vocabulary_gap(dataset: Dataset) -> Gap:
     analyser = Analyser()
     rows = {item.id: row for row, item in enumerate(dataset.items)}
     stems: dict[str, frozenset[str]] = {}
-    pairs = without = alone = 0
+    pairs = without = 0
     for query in sample(dataset.all_queries()):
-        asked, shared = frozenset(analyser.terms(query.text)), 0
-        relevant = dataset.relevant[query.id]
-        for id_ in relevant:
+        asked = frozenset(analyser.terms(query.text))
+        for id_ in dataset.relevant[query.id]:
             if id_ not in stems:
                 item = dataset.items[rows[id_]]
                 stems[id_] = frozenset(analyser.terms(f"{item.title} {item.text}"))
-            shared += bool(asked & stems[id_])
-        pairs += len(relevant)
-        without += len(relevant) - shared
-        alone += not shared
+            pairs += 1
+            without += not asked & stems[id_]
         if pairs >= _MOST_PAIRS:
             break
-    return Gap(pairs, without, round(without / pairs, 4) if pairs else 0.0, alone)
+    return Gap(pairs, without, _share(without, pairs))
+
+
+def _share(part: int, whole: int) -> float:
+    return round(part / whole, 4) if whole else 0.0
 
 
 def sample(queries: Iterable[Query], most: int | None = None) -> list[Query]:
@@ -248,15 +224,14 @@ def sample(queries: Iterable[Query], most: int | None = None) -> list[Query]:
     return sorted(queries, key=lambda query: (place(query.text), query.id))[:most]
 
 
-Retriever = Literal["bm25", "keywords", "neighbours", "random"]
+Retriever = Literal["bm25", "keywords", "neighbours"]
 
 
 @dataclass(frozen=True)
 class Holes:
-    """The share of a retriever's first `depth` results that was judged, and of these relevant."""
+    """The share of a retriever's first ten results that was judged, and of these relevant."""
 
     queries: int
-    depth: int
     judged_share: float
     relevant_share: float
 
@@ -287,7 +262,6 @@ class Searches:
         if keywords is not None:
             found["keywords"] = keywords
         found["neighbours"] = {query.id: self.neighbours(query, size) for query in queries}
-        found["random"] = {query.id: self.random(query, size) for query in queries}
         return found
 
     def bm25(self, query: Query, size: int) -> list[str]:
@@ -322,74 +296,50 @@ class Searches:
         ordered = sorted(found, key=lambda id_: (-found[id_], id_))
         return [id_ for id_ in ordered if id_ not in known][:size]
 
-    def random(self, query: Query, size: int) -> list[str]:
-        """The same ones for a query whenever it is asked."""
-        rng = random.Random(place(query.text))
-        items = self.dataset.items
-        return [items[at].id for at in rng.sample(range(len(items)), min(size, len(items)))]
-
 
 def holes(
-    searches: Searches, queries: Sequence[Query], dataset: Dataset, depth: int
+    searches: Searches, queries: Sequence[Query], dataset: Dataset, depth: int = _DEPTH
 ) -> Mapping[str, Holes]:
     """Of each retriever; none where no query is labelled."""
     if not queries:
         return {}
-    return {name: _holes(run, dataset, depth) for name, run in searches.all(queries, depth).items()}
+    return {name: _holes(run, dataset) for name, run in searches.all(queries, depth).items()}
 
 
-def _holes(run: Mapping[str, Sequence[str]], dataset: Dataset, depth: int) -> Holes:
+def _holes(run: Mapping[str, Sequence[str]], dataset: Dataset) -> Holes:
     pairs = [(query, id_) for query, ids in run.items() for id_ in ids]
     judged = [pair for pair in pairs if pair[1] in dataset.judged.get(pair[0], {})]
     relevant = sum(id_ in dataset.relevant[query] for query, id_ in judged)
-    shares = (len(judged) / max(1, len(pairs)), relevant / max(1, len(judged)))
-    return Holes(len(run), depth, *(round(share, 4) for share in shares))
+    return Holes(len(run), _share(len(judged), len(pairs)), _share(relevant, len(judged)))
 
 
 @dataclass(frozen=True)
 class Findings:
-    """The results of `examine`. An unmeasured one is None, with the reason in `not_measured`.
-
-    Attributes:
-        turnover: share of the items that the labels cannot know (`new_ids`).
-    """
+    """The results of `examine`. An unmeasured one is empty, with the reason in `not_measured`."""
 
     counts: Report
-    turnover: float
     leakage: Leakage
     gap: Gap
     holes: Mapping[str, Holes]
-    label_next: Sequence[str]
-    lineage: Mapping[str, Any]
     not_measured: Mapping[str, str]
     verdict: Verdict
     advice: Sequence[str]
 
     def as_dict(self) -> dict[str, Any]:
-        """In types that JSON knows: the counts and the one verdict, and the rest under `trust`."""
+        """In types that JSON knows: the counts, and what was measured beside them."""
         found = asdict(self)
-        counts = found.pop("counts")
-        judged = {name: found.pop(name) for name in ("verdict", "advice")}
-        return {**counts, **judged, "trust": found}
+        return {**found.pop("counts"), **found}
 
 
-def examine(workspace: Workspace, say: Say = lambda _: None) -> Findings:
+def examine(workspace: Workspace) -> Findings:
     """Measure what can be measured with what is installed, and advise."""
-    dataset, missing = workspace.dataset, dict[str, str]()
-    say("counting")
-    counts = inspect_dataset(dataset)
-    leaks = leakage(dataset)
-    say("searching")
-    searches = _searches(workspace, missing)
-    looked_at = sample(dataset.all_queries(), MOST_QUERIES)
-    found = holes(searches, looked_at, dataset, _DEPTH) if searches else {}
-    missing |= searches.without if searches else {}
-    next_ = _label_next(dataset, searches) if searches else []
-    gap = vocabulary_gap(dataset)
+    dataset = workspace.dataset
+    counts, leaks, gap = inspect_dataset(dataset), leakage(dataset), vocabulary_gap(dataset)
+    found, missing = _measured(workspace)
+    advice: list[str] = []
     negative = any(len(dataset.judged[id_]) > len(ids) for id_, ids in dataset.relevant.items())
     bm25 = found.get("bm25") if negative else None
-    few = bm25 is not None and bm25.queries > 0 and bm25.judged_share < _FEW_JUDGED
-    verdict, advice = _verdict(counts, next_, few=few)
+    few = bm25 is not None and bm25.judged_share < _FEW_JUDGED
     if few and bm25 is not None:
         advice.append(
             f"Only {bm25.judged_share:.0%} of BM25's first {_DEPTH} items are judged: figures on "
@@ -402,44 +352,22 @@ def examine(workspace: Workspace, say: Say = lambda _: None) -> Findings:
             "irrelevant: judge what is found (cogr-train labels judge) to see how many are not."
         )
     advice += _remarks(leaks, gap, workspace.settings.dataset.split_by)
-    return Findings(
-        counts,
-        round(len(new_ids(dataset, workspace.store)) / max(1, len(dataset.items)), 4),
-        leaks,
-        gap,
-        found,
-        next_,
-        dataset.lineage,
-        missing,
-        verdict,
-        advice,
-    )
+    verdict, first = counts.verdict, counts.advice
+    if verdict == "train" and few:
+        verdict, first = "label more", ["Label more before training."]
+    return Findings(counts, leaks, gap, found, missing, verdict, [*first, *advice])
 
 
-def _searches(workspace: Workspace, missing: dict[str, str]) -> Searches | None:
-    if len(workspace.dataset.items) > MOST_ITEMS:
-        missing["retrievers"] = f"more than {MOST_ITEMS:,} items"
-        return None
+def _measured(workspace: Workspace) -> tuple[Mapping[str, Holes], Mapping[str, str]]:
+    # What was found out of retrievers, and which could not be asked, and why.
+    dataset = workspace.dataset
+    if len(dataset.items) > MOST_ITEMS:
+        return {}, {"retrievers": f"more than {MOST_ITEMS:,} items"}
     try:
-        return Searches(workspace)
+        searches = Searches(workspace)
     except MissingExtraError as error:
-        missing["retrievers"] = str(error)
-        return None
-
-
-def _label_next(dataset: Dataset, searches: Searches) -> list[str]:
-    asked = sorted(dataset.unlabelled, key=lambda query: (-query.weight, query.id))[:MOST_QUERIES]
-    queries = [*asked, *sample(dataset.all_queries(), MOST_QUERIES)]
-    if not queries:
-        return []
-    shares = {}
-    for query in queries:
-        hits = searches.bm25(query, _DEPTH)
-        judged = dataset.judged.get(query.id, {})
-        holes_ = sum(id_ not in judged for id_ in hits) / _DEPTH
-        shares[query.text] = query.weight * holes_
-    ordered = sorted(shares, key=lambda text: (-shares[text], text))
-    return [text for text in ordered if shares[text] > 0][:_NAMED]
+        return {}, {"retrievers": str(error)}
+    return holes(searches, sample(dataset.all_queries(), MOST_QUERIES), dataset), searches.without
 
 
 def _remarks(leaks: Leakage, gap: Gap, split_by: str) -> list[str]:
@@ -460,10 +388,3 @@ def _remarks(leaks: Leakage, gap: Gap, split_by: str) -> list[str]:
             "which is what learned keywords are for."
         )
     return found
-
-
-def _verdict(counts: Report, next_: Sequence[str], *, few: bool) -> tuple[Verdict, list[str]]:
-    if counts.verdict == "train" and few:
-        which = f": first {', '.join(map(repr, next_[:5]))}" if next_ else ""
-        return "label more", [f"Label more before training{which}."]
-    return counts.verdict, [*counts.advice]

@@ -153,8 +153,6 @@ VerboseOption = Annotated[bool, Option("-v", "--verbose", help="Log each step to
 
 BackendName = Literal["memory", "opensearch"]
 WorkersName = Literal["local", "celery"]
-FormatName = Literal["jsonl", "parquet", "bulk"]
-"""Those of `indexers.exports`."""
 
 DryRunOption = Annotated[bool, Option("--dry-run", help="Say what it would do; do nothing else.")]
 GeneratorOption = Annotated[

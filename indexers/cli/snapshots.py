@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 from typer import Argument, Option
-from typer.core import TyperGroup
 
 from cogr.errors import SettingsError, UserError
 from cogr.records import SIDES, Side, Split
 from indexers.cli import console
-from indexers.cli.console import Call, FormatName, SideOption, common_options, time_of
+from indexers.cli.console import Call, SideOption, common_options, time_of
 from indexers.tables import Table
 
 if TYPE_CHECKING:
@@ -140,25 +139,16 @@ def diff(
 
 
 @common_options()
-def inspect(
-    quick: Annotated[
-        bool, Option("--quick", help="Only count: no searches, no comparisons.")
-    ] = False,
-    *,
-    call: Call,
-) -> None:
+def inspect(call: Call) -> None:
     """Show what is in the data set, what is wrong with it, and what to do: train, label more, or
     keep BM25.
 
     Checks how many of the found items were judged, leaks between splits, and relevant pairs without
     a common word. See docs/datasets.md.
     """
-    from indexers.inspection import examine, inspect_dataset
+    from indexers.inspection import examine
 
-    if quick:
-        payload = inspect_dataset(call.workspace.dataset).as_dict()
-    else:
-        payload = examine(call.workspace, log.info).as_dict()
+    payload = examine(call.workspace).as_dict()
     told = {name: value for name, value in payload.items() if name not in ("verdict", "advice")}
     notes = ["", f"What to do: {payload['verdict']}.", *payload["advice"]]
     call.show("Data set", payload, told=told, notes=notes)
@@ -186,52 +176,37 @@ def status(
     call.show("", payload, told=told, notes=() if found else [none])
 
 
-class _Group(TyperGroup):
-    # Without a command name, `export` writes a snapshot.
-    def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        first = next((one for one in args if not one.startswith("-")), None)
-        if args and first not in self.commands and args[0] not in ("--help", "-h"):
-            args.insert(0, "snapshot")
-        return super().parse_args(ctx, args)
-
-
 _IMPORT = "Bring in items and logs of a cluster, or judgements of other tools."
-_EXPORT = "Write a snapshot (the default), judgements or results for other programs."
+_EXPORT = "Write keyword sets, judgements or results for other programs."
 import_app = typer.Typer(no_args_is_help=True, help=_IMPORT)
-export_app = typer.Typer(cls=_Group, no_args_is_help=True, help=_EXPORT)
+export_app = typer.Typer(no_args_is_help=True, help=_EXPORT)
 
 ToArgument = Annotated[Path, Argument(help="File to write.")]
-FormatOption = Annotated[
-    FormatName, Option("--format", help="bulk is OpenSearch's (docs/exchange.md).")
-]
 
 
-@export_app.command("snapshot")
+@export_app.command("keywords")
 @common_options()
-def export_snapshot(
+def export_keywords(
     to: ToArgument,
     snapshot: Annotated[
         str | None, Option(help="Id; what serves, or the newest, by default.")
     ] = None,
     side: SideOption = "item",
-    format_: FormatOption = "jsonl",
     *,
     call: Call,
 ) -> None:
-    """Write a snapshot's keyword sets to a file for other systems."""
-    from indexers.exports import export as write
+    """Write a snapshot's keyword sets as JSON lines for other systems."""
+    from indexers.exports import export_keywords as write
 
     workspace = call.workspace
     opened = workspace.snapshot(snapshot or workspace.backend.serving().get(side), side)
-    beside = write(opened, to, format_, prefix=workspace.settings.opensearch.prefix)
-    facts = {"snapshot": opened.id, "file": str(to), "format": format_}
-    call.show("Exported", {**facts, "entities": opened.manifest.entities, "beside": beside})
+    write(opened, to)
+    facts = {"snapshot": opened.id, "file": str(to), "entities": opened.manifest.entities}
+    call.show("Exported", facts)
 
 
 IndexOption = Annotated[str, Option(help="An index, an alias or a pattern of opensearch.url.")]
-IdOption = Annotated[
-    str | None, Option("--id", help="Field of the id; the document's own by default.")
-]
+IdOption = Annotated[str, Option("--id", help="Field of the id; the document's own by default.")]
 TextOption = Annotated[
     list[str] | None,
     Option(metavar="FIELD,...", help="Field of the text; several are joined. Repeatable."),
@@ -251,7 +226,7 @@ ItemsOption = Annotated[
 def import_items(
     call: Call,
     index: IndexOption,
-    id_: IdOption = None,
+    id_: IdOption = "_id",
     title: Annotated[str, Option(help="Field of the title.")] = "title",
     text: TextOption = None,
     updated: UpdatedOption = "",
@@ -271,14 +246,9 @@ def import_items(
     texts = [name for one in text or () for part in one.split(",") if (name := part.strip())]
     pairs = (one.partition("=") for one in field or ())
     fields = {name.strip(): (source or name).strip() for name, _, source in pairs}
-    source = Columns(id_ or "_id", title, tuple(texts) or ("text",), updated, fields)
-    named = [(id_, "--id"), (updated, "--updated"), *((one, "--text") for one in texts)]
-    named += [(title, "--title")] if title != "title" else []
-    named += [(one, "--field") for one in fields.values()]
-    asked = {name: option for name, option in named if name}
-    cluster = Cluster(call.workspace.settings.opensearch)
-    found = documents(cluster, index, paths_of(source))
-    done = run(found, path, source, call.workspace.reading.columns, asked)
+    source = Columns(id_, title, tuple(texts), updated, fields)
+    found = documents(Cluster(call.workspace.settings.opensearch), index, paths_of(source))
+    done = run(found, path, source, call.workspace.reading.columns)
     for problem in done.problems:
         console.note(problem)
     facts = {"source": f"the index {index}", "file": str(path), **asdict(done)}
@@ -351,9 +321,7 @@ def import_labels(
 
     folder = _file_of(call.workspace, "labels").parent
     found = run(files, folder, texts=queries)
-    for remark in found.remarks:
-        console.note(remark)
-    call.show("Imported", {"folder": str(folder), **asdict(found)}, hide="remarks")
+    call.show("Imported", {"folder": str(folder), **asdict(found)})
 
 
 @export_app.command("labels")

@@ -48,10 +48,9 @@ LAMP = {"_id": 1, "title": "Lamp", "text": "Oak", "p": {"eur": 3}}
 
 
 def imported(to: Path, documents: Iterable[dict[str, Any]], **named: Any) -> ItemsImported:
-    """What `import_items` makes of documents; every field of `named` must be there."""
-    source = Columns("_id", **named)
-    asked = dict.fromkeys([*named.get("text", ()), *named.get("fields", {}).values()], "--text")
-    return import_items([(PLACE, one) for one in documents], to, source, Columns(), asked)
+    """What `import_items` makes of documents."""
+    source = Columns("_id", **{"text": (), "updated": "", **named})
+    return import_items([(PLACE, one) for one in documents], to, source, Columns())
 
 
 def test_the_file_has_the_names_that_the_data_set_has(importer: Importer) -> None:
@@ -62,8 +61,8 @@ def test_the_file_has_the_names_that_the_data_set_has(importer: Importer) -> Non
         '[publish]\nfields = ["price"]\n'
     )
     workspace = Workspace.open(config, [])
-    source = Columns("_id", fields={"price": "p.eur"})
-    import_items([(PLACE, LAMP)], importer.file, source, workspace.reading.columns, {})
+    source = Columns("_id", updated="", fields={"price": "p.eur"})
+    import_items([(PLACE, LAMP)], importer.file, source, workspace.reading.columns)
     assert importer.items == [{"sku": "1", "name": "Lamp", "long": "Oak", "brand": "", "Preis": 3}]
     assert [(item.id, item.text, dict(item.fields)) for item in workspace.dataset.items] == [
         ("1", "Oak", {"price": 3})
@@ -76,11 +75,11 @@ def test_bad_documents_are_named_and_left_out_below_a_share(tmp_path: Path) -> N
     mixed, undated = {"_id": "mixed", "title": {"en": "x"}}, {"_id": "u", "updated": "yesterday"}
     to.write_text("as it was")
     with pytest.raises(DataError, match="3 of 202 documents are bad, more than 1%"):
-        imported(to, [*good, mixed, undated, {"title": "no id"}])
+        imported(to, [*good, mixed, undated, {"title": "no id"}], updated="updated")
     assert [path.name for path in tmp_path.iterdir()] == ["items.jsonl"]
     assert to.read_text() == "as it was"
     found = imported(to, [*good, mixed, {"_id": "bare"}])
-    assert (found.read, found.written, found.bad, found.blank) == (201, 200, 1, 1)
+    assert (found.written, found.bad) == (200, 1)
     (problem,) = found.problems
     assert "products, document 1: 'title' is not a text" in problem
     assert len(to.read_text().splitlines()) == 200
@@ -88,10 +87,9 @@ def test_bad_documents_are_named_and_left_out_below_a_share(tmp_path: Path) -> N
 
 def test_names_that_no_document_has_are_refused(tmp_path: Path) -> None:
     documents, to = [{"_id": 1, "name": "Lamp"}], tmp_path / "items.jsonl"
-    with pytest.raises(DataError, match="No document has any of 'title', 'text'; name its title"):
-        imported(to, documents)
-    with pytest.raises(DataError, match="--text names 'body', which no document has"):
-        imported(to, documents, title="name", text=("body",))
+    for named, absent in (({}, "title"), ({"title": "name", "text": ("body",)}, "body")):
+        with pytest.raises(DataError, match=f"No document has '{absent}'; name fields"):
+            imported(to, documents, **named)
     assert not to.exists()
 
 

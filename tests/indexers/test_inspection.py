@@ -22,10 +22,7 @@ def test_figures_of_a_small_shop() -> None:
     assert report.queries == {"train": 2, "dev": 0, "test": 1}
     assert report.relevant_per_query == {"train": 2, "test": 1}
     assert report.duplicates == {"titles": 1, "texts": 1, "queries": 1}
-    assert report.untitled_items == 2
-    assert report.never_relevant == 2
     assert report.judgements == 2 * 2 + 2
-    assert report.pointing_nowhere == 0
     assert report.notes["items without title and text"] == 1
 
 

@@ -100,20 +100,12 @@ def test_judgements_go_out_and_come_back(cogr_index: Command, tmp_path: Path, fo
     texts = ("--queries", tmp_path / "judged.queries.tsv") if format != "quepid" else ()
     ended = cogr_index("import", "labels", to, *texts, *other, "--json")
     assert ended.status == 0, ended.err
-    assert [ended.json[name] for name in ("read", "queries", "labels")] == [6, 3, 6]
+    assert [ended.json[name] for name in ("read", "new_queries", "new_labels")] == [6, 3, 6]
     assert judged(tmp_path / "two") == judged(tmp_path / "one/data")
     before = (tmp_path / "two/labels.jsonl").read_bytes()
     again = cogr_index("import", "labels", to, *texts, *other, "--json").json
     assert [again[name] for name in ("new_queries", "new_labels", "changed")] == [0, 0, 0]
     assert (tmp_path / "two/labels.jsonl").read_bytes() == before
-
-
-def test_another_scale_is_named(cogr_index: Command, tmp_path: Path) -> None:
-    shop = write(tmp_path, "http://localhost:1", "x")
-    (tmp_path / "book.csv").write_text("query,docid,rating\ncouch,c,4\ncouch,a,2\n")
-    there = ("-c", shop, "--set", f"dataset.path={tmp_path}/data")
-    ended = cogr_index("import", "labels", tmp_path / "book.csv", *there)
-    assert "The new grades reach 4, those that labels.jsonl had reach 3: if these are" in ended.err
 
 
 def judged(folder: Path) -> set[tuple[str, str, float]]:

@@ -23,7 +23,6 @@ from cogr.datasets.builder import Options
 from cogr.datasets.fields import Columns
 from cogr.errors import CogrError, DataError, SettingsError
 from cogr.records import Dataset
-from indexers.inspection import inspect_dataset
 from tests.cogr.datasets.test_published import SAMPLES
 
 ITEMS = '{"id": "a", "title": "Red chair"}\n{"id": "b", "title": "Blue lamp", "text": "Light."}\n'
@@ -256,7 +255,6 @@ def test_a_few_judgements_of_unknown_ids_are_counted(tmp_path: Path) -> None:
     dataset = load(tmp_path, {"labels": many + unknown})
     assert dataset.notes["judgements of unknown items"] == 1
     assert dataset.notes["judgements of unknown queries"] == 1
-    assert inspect_dataset(dataset).pointing_nowhere == 2
     assert dataset.relevant == {"q1": {"a"}, "q2": {"b"}}
     with pytest.raises(DataError, match=r"none of its 42 judgements reaches the grade 2; check"):
         load_dataset("jsonl", tmp_path, Options(threshold=2))

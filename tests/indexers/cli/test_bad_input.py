@@ -42,7 +42,7 @@ def bad(ended: object, says: str, status: int = 2) -> None:
         (("publish", "item-r000-000000000000"), "no snapshot 'item-r000-000000000000'"),
         (("rollback",), "Nothing was published before"),
         (("verify",), "Nothing serves yet"),
-        (("export", "out.x"), "has no item snapshot"),
+        (("export", "keywords", "out.x"), "has no item snapshot"),
         (("frobnicate",), "frobnicate"),
     ],
 )

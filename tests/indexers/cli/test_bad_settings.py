@@ -202,5 +202,5 @@ def test_folders_and_files_in_one_anothers_place_are_one_sentence(
 def test_a_device_or_a_pipe_is_not_replaced_by_a_file(shop: Path, cogr_index: Command) -> None:
     os.mkfifo(shop / "pipe")
     assert cogr_index("rebuild", "--side", "item", "--generator", "extractive").status == 0
-    refused(cogr_index("export", "pipe"), "it is not a file; name another.")
+    refused(cogr_index("export", "keywords", "pipe"), "it is not a file; name another.")
     assert (shop / "pipe").is_fifo()

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import unicodedata
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -20,8 +19,6 @@ from cogr.snapshots import Provenance, Row
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.cli import console
-from indexers.cli.console import FormatName
-from indexers.exports import NAMES
 from indexers.telemetry import logs
 from tests.commands import MODULES, Command
 from tests.shops import write_jsonl
@@ -138,7 +135,3 @@ def test_commands_and_choices_complete(name: str, typed: str, offered: list[str]
         env={**os.environ, **asked},
     )
     assert sorted(done.stdout.split()) == sorted(offered)
-
-
-def test_choices_of_formats_are_those_of_exports() -> None:
-    assert sorted(get_args(FormatName)) == sorted(NAMES)

@@ -73,7 +73,7 @@ class World:
             ["publish", old_item, old_query],
             ["publish", item, query],
             ["diff", old_item, item],
-            ["export", "out.jsonl"],
+            ["export", "keywords", "out.jsonl"],
             ["update", "--side", "item", "--changed", "changes.jsonl"],
             ["status"],
         ]
@@ -206,7 +206,7 @@ def test_an_id_of_another_form_is_refused(shop: Path, cogr_index: Command) -> No
     for command in (
         ["publish", "snapshots/.."],
         ["publish", ".."],
-        ["export", "x.jsonl", "--snapshot", "item-r000-0123456789ab/../x"],
+        ["export", "keywords", "x.jsonl", "--snapshot", "item-r000-0123456789ab/../x"],
         ["verify", "item-r000-0123456789AB"],
     ):
         ended = cogr_index(*command)

@@ -292,10 +292,13 @@ def test_a_publish_killed_at_any_write_is_in_the_history_if_it_serves(
 def test_export_takes_what_serves_not_what_is_newest(memory: World, cogr_index: Command) -> None:
     newest = cogr_index("list", "--json").json["snapshots"][-1]["snapshot"]
     side = newest.partition("-")[0]
-    assert cogr_index("export", "a.jsonl", "--side", side, "--json").json["snapshot"] == newest
+    assert (
+        cogr_index("export", "keywords", "a.jsonl", "--side", side, "--json").json["snapshot"]
+        == newest
+    )
     memory.serve((0, 0))
     exported = [
-        cogr_index("export", "a.jsonl", "--side", side, "--json").json["snapshot"]
+        cogr_index("export", "keywords", "a.jsonl", "--side", side, "--json").json["snapshot"]
         for side in ("item", "query")
     ]
     assert exported == [memory.items[0].id, memory.queries[0].id]
