@@ -33,9 +33,10 @@ from indexers.backends.opensearch.search import KEYWORDS as FIELD
 from indexers.backends.opensearch.search import query_body
 
 IN_A_ROW = 10
-"""Failed queries in a row after which a replay ends, because that means an outage."""
+"""Failed queries in a row after which a replay ends, because that means an outage; all of them in
+a log that is shorter.
+"""
 _EXACT = {"search_type": "dfs_query_then_fetch"}
-_HARMLESS = "a"
 
 
 @dataclass(frozen=True)
@@ -95,27 +96,21 @@ class ExpanderClient:
         self._pool = urllib3.PoolManager(headers=headers, timeout=patience, retries=False)
 
     def expand(self, query: str) -> Mapping[str, Any]:
-        """Keywords of a query. Raises FailedError, UserError."""
+        """Keywords of a query. Raises FailedError."""
         try:
             answer = self._pool.request("POST", f"{self.url}/expand", json={"query": query})
-        except urllib3.exceptions.LocationValueError as error:
-            raise UserError(
-                f"--expander {self.url!r} is not a URL; write it as http://localhost:8600."
-            ) from error
         except urllib3.exceptions.HTTPError as error:
             raise FailedError(
                 f"No expander answers at {self.url}; start one with cogr-ops serve, or name it "
                 "with --expander.",
                 "no expander",
             ) from error
-        if answer.status in (401, 403, 404):
-            raise UserError(
-                f"{self.url} refuses with status {answer.status}; check --expander and "
-                "serving.token (COGR_SERVING__TOKEN)."
-            )
         if answer.status != 200:
-            reason = f"expander {answer.status}"
-            raise FailedError(f"The expander at {self.url} answers {answer.status}.", reason)
+            raise FailedError(
+                f"The expander at {self.url} answers with status {answer.status}; check --expander "
+                "and serving.token (COGR_SERVING__TOKEN).",
+                f"expander {answer.status}",
+            )
         found: Mapping[str, Any] = answer.json()
         return found
 
@@ -185,15 +180,6 @@ class Search:
         return str(value)
 
 
-def check(*searches: Search) -> None:
-    """Ask a first, harmless query, which also opens the connections.
-
-    Raises UserError for a bad request, ServiceError.
-    """
-    for search in searches:
-        search.ask(_HARMLESS)
-
-
 def replay(
     queries: Sequence[Searched],
     present: Search,
@@ -205,6 +191,7 @@ def replay(
     since the second one finds warmer caches. Raises BadRequestError, FailedError and UserError.
     """
     done, in_a_row, started = Replayed(), 0, time.monotonic()
+    last = min(IN_A_ROW, len(queries))
     for number, searched in enumerate(queries):
         time.sleep(max(0.0, started + number / rate - time.monotonic()))
         try:
@@ -214,7 +201,7 @@ def replay(
             in_a_row = 0
         except (FailedError, BadRequestError) as error:
             in_a_row += 1
-            if in_a_row == IN_A_ROW:
+            if in_a_row == last:
                 raise
             done.failed[error.reason] += 1
         advance(1)
@@ -303,12 +290,8 @@ Share = Callable[[Compared], float]
 
 
 def summary(done: Replayed) -> dict[str, Any]:
-    """The report of a replay. Raises ServiceError."""
+    """The report of a replay that has an answer."""
     compared = done.compared
-    if not compared:
-        raise ServiceError(
-            f"None of {done.failed.total()} queries was answered; see the services' logs."
-        )
     sources = Counter[str]()
     for one in compared:
         sources[one.candidate.source] += one.searched.count

@@ -47,7 +47,7 @@ def shadow(
     from cogr.datasets.query_logs import read_log, sample
     from indexers.backends.opensearch.client import Cluster
     from indexers.telemetry.terminal import progress_bar
-    from ops.shadow import SERVED, Body, ExpanderClient, Search, check, replay, rows, summary
+    from ops.shadow import SERVED, Body, ExpanderClient, Search, replay, rows, summary
 
     today = Body.read(present, keywords=False)
     other = SERVED if candidate is None else Body.read(candidate, keywords=True)
@@ -60,7 +60,6 @@ def shadow(
     # An index that a snapshot was pushed to has the items' ids as the documents' own.
     ids = id_field if candidate_index == index else "_id"
     new = Search(cluster, other, candidate_index, size, ids, ExpanderClient(expander, token))
-    check(old, new)
     with progress_bar("Asking both", len(queries)) as advance:
         done = replay(queries, old, new, rate, advance)
     read = {"lines": log.lines, "without": log.without, "queries": len(log.queries)}
