@@ -7,10 +7,7 @@ ports, and addresses of what other images serve.
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,7 +17,6 @@ import yaml
 from cogr.settings import load_settings
 from tests.charts.conftest import ROOT
 from tests.charts.test_templates import parse
-from tests.commands import program
 
 OPS = ROOT / "ops"
 SERVICES: dict[str, Any] = yaml.safe_load((OPS / "compose.yaml").read_text())["services"]
@@ -99,40 +95,3 @@ def test_prometheus_scrapes_the_ports_that_are_served() -> None:
     assert targets == {
         *(f"expander:{port}", f"worker:{metrics.port}", f"jobs:{metrics.port}", gateway)
     }
-
-
-@pytest.mark.slow
-def test_promtool_agrees_with_the_configuration(tmp_path: Path) -> None:
-    text = PROMETHEUS.read_text()
-    for inside, source in mounts("prometheus").items():
-        text = text.replace(inside, str(OPS / source))
-    (tmp_path / "prometheus.yml").write_text(text)
-    line = [program("promtool", "prometheus"), "check", "config", str(tmp_path / "prometheus.yml")]
-    ended = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "1 rule files found" in ended.stdout
-
-
-def test_grafana_is_given_what_the_dashboards_ask_for() -> None:
-    mounted = mounts("grafana")
-    files = {
-        inside: yaml.safe_load((OPS / source).read_text())
-        for inside, source in mounted.items()
-        if "yaml" in inside
-    }
-    (source,) = files["/etc/grafana/provisioning/datasources/cogr.yaml"]["datasources"]
-    assert (source["type"], source["isDefault"]) == ("prometheus", True)
-    assert urlsplit(source["url"]).netloc == "prometheus:9090"
-    (provider,) = files["/etc/grafana/provisioning/dashboards/cogr.yaml"]["providers"]
-    assert provider["type"] == "file"
-    boards = [
-        json.loads(path.read_text())
-        for path in (OPS / mounted[provider["options"]["path"]]).glob("*.json")
-    ]
-    assert len(boards) == len({board["uid"] for board in boards}) == 3
-    for board in boards:
-        (variable,) = board["templating"]["list"]
-        assert (variable["type"], variable["query"]) == ("datasource", source["type"])
-        wanted = {"type": source["type"], "uid": f"${{{variable['name']}}}"}
-        assert all(panel["datasource"] == wanted for panel in board["panels"])
-    assert all(file["apiVersion"] == 1 for file in files.values())

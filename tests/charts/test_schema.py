@@ -18,22 +18,6 @@ from cogr.settings import known_keys
 from tests.charts.conftest import CHART, ROOT
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
-FREE = {
-    "vllm",
-    # What Kubernetes itself defines, and maps of names of one's own.
-    "strings",
-    "objects",
-    "requests",
-    "limits",
-    "affinity",
-    "parentRefs",
-    "extraEnv",
-    "extraObjects",
-    "global",
-    "accidents",
-    "fields",
-    "models",
-}
 
 
 def program(name: str) -> ModuleType:
@@ -80,23 +64,6 @@ def test_every_setting_is_there_by_its_name_and_no_other() -> None:
     assert own | secret == set(known_keys())
     assert own & secret == {"redis.url"}
     assert {"opensearch.password", "serving.token"} <= secret
-
-
-def test_every_object_is_closed() -> None:
-    open_ones = []
-
-    def look(value: Any, path: tuple[str, ...]) -> None:
-        if isinstance(value, dict):
-            if value.get("type") == "object" and value.get("additionalProperties") is not False:
-                open_ones.append(path)
-            for key, inner in value.items():
-                look(inner, (*path, key))
-        elif isinstance(value, list):
-            for inner in value:
-                look(inner, path)
-
-    look(SCHEMA, ())
-    assert [path for path in open_ones if not FREE & set(path)] == []
 
 
 def test_defaults_and_values_files_are_valid() -> None:
