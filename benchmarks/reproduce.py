@@ -86,7 +86,7 @@ def reproduced(name: str, asked: argparse.Namespace) -> list[str]:
     config.write_text(f'store = "store"\n[dataset]\nloader = "{name}"\n{own}', "utf-8")
     workspace = Workspace.open(config, [])
     comparison = Comparison(METHODS, asked.seeds, True, out / "compare")
-    results = run(workspace, comparison, "f1", lambda line: print(line, flush=True))
+    results = run(workspace, comparison, lambda line: print(line, flush=True))
     found = {
         **{one.name: dict(one.figures) for one in results.methods if one.done},
         "reference": bm25(workspace.dataset, "test").row(workspace.dataset, "test"),

@@ -405,7 +405,6 @@ class Project:
         methods: str | Sequence[str] = "all",
         *,
         seeds: int = 3,
-        metric: str = "f1",
         resume: bool = False,
         out: str | Path = "compare",
         trials: int = 8,
@@ -418,22 +417,20 @@ class Project:
             methods: all, or some of `trainers.rivals.METHODS`.
             seeds, trials, steps: fits of a method, its most sets of hyperparameters, and its
                 training steps (None: its own number).
-            metric: of the tests of significance and the advice.
 
         Raises:
-            UserError: no such method or metric.
+            UserError: no such method.
             DataError: no test queries, or too few training queries.
             MissingExtraError: without the extra `compare`.
         """
         from trainers.rivals import METHODS, chosen
         from trainers.rivals.compare import Comparison, run
-        from trainers.rivals.results import check_metric, shown
+        from trainers.rivals.results import shown
 
-        check_metric(metric)
         wanted = methods if isinstance(methods, str) else ",".join(methods)
         names = chosen(wanted, METHODS, "method")
         asked = Comparison(names, seeds, resume, Path(out), trials, steps)
-        found = run(self.workspace, asked, metric, self._say)
+        found = run(self.workspace, asked, self._say)
         return Result(found, shown(found), found.as_dict())
 
     def driver(self, name: str, *, begin: bool = False) -> Driver:

@@ -206,14 +206,11 @@ def compare(
     call: Call,
     methods: Annotated[str, Option(help="all, or names separated by commas.")] = "all",
     seeds: Annotated[int, Option(min=1, help="Fits of each method.")] = 3,
-    metric: Annotated[str, Option(help="Metric of the significance tests and the advice.")] = "f1",
     resume: Annotated[
         bool,
         Option("--resume", help="Keep the rows in --out that have the same data and settings."),
     ] = False,
-    out: Annotated[Path, Option(help="Folder for tables, page, rows and TREC runs.")] = Path(
-        "compare"
-    ),
+    out: Annotated[Path, Option(help="Folder for tables, rows and TREC runs.")] = Path("compare"),
     trials: Annotated[int, Option(min=1, help="Most hyperparameters that a method tries.")] = 8,
     steps: Annotated[int | None, Option(min=1, help="Training steps of a fit.")] = None,
 ) -> None:
@@ -227,7 +224,6 @@ def compare(
     found = _project(call).compare(
         methods,
         seeds=seeds,
-        metric=metric,
         resume=resume,
         out=out,
         trials=trials,

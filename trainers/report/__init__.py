@@ -14,11 +14,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from cogr.differences import Difference, differences
 from cogr.errors import TrainingError
 from cogr.records import SIDES, SPLITS, Dataset, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
-from indexers.tables import Table, need, page, pick, write_page
+from indexers.tables import Table, need, page, write_page
 from indexers.telemetry.terminal import duration
 from indexers.workspace import Workspace
 from trainers.training.contest import (
@@ -38,16 +37,8 @@ if TYPE_CHECKING:
     from trainers.report.figures import Figure
 
 PACKAGE = "trainers.report"
-EXAMPLES: Mapping[Side, int] = {"item": 3, "query": 2}
-"""How many entities of each side are shown as examples."""
 _SAMPLED = 8
 """How many completions of each side are shown."""
-_ACCEPTED = {
-    "moved": "items with a new set",
-    "accepted": "taken",
-    "train_f_before": "F1 before",
-    "realised": "realised",
-}
 Drawn = Mapping[str, Sequence["Figure"]]
 """Section of the page -> its figures."""
 T = TypeVar("T")
@@ -66,16 +57,6 @@ class StageLog(NamedTuple):
     round: int
     side: Side
     steps: Sequence[Mapping[str, Any]]
-
-
-class Vocabulary(NamedTuple):
-    """Distinct keywords of each side of a pair, how many both have, and words in a keyword ->
-    number of such distinct keywords of both sides.
-    """
-
-    distinct: Mapping[Side, int]
-    shared: int
-    lengths: Mapping[int, int]
 
 
 class Bubble(NamedTuple):
@@ -168,9 +149,9 @@ class Facts:
         return {side: file for file in files for side in SIDES if file.stem.endswith(side)}
 
     @cached_property
-    def vocabularies(self) -> list[Vocabulary]:
-        """Round by round."""
-        return [vocabulary(self._opened(round_)) for round_ in self.rounds]
+    def lengths(self) -> list[Mapping[int, int]]:
+        """Round by round: words in a keyword -> number of such distinct keywords of both sides."""
+        return [lengths(self._opened(round_)) for round_ in self.rounds]
 
     @cached_property
     def moved(self) -> Sequence[Bubble]:
@@ -181,21 +162,6 @@ class Facts:
             return ()
         before, after = self._opened(self.rounds[0]), self._opened(self.base)
         return moved(before, after, self._workspace.dataset)
-
-    @cached_property
-    def examples(self) -> Mapping[Side, Sequence[Difference]]:
-        """A few entities of those that changed from SFT to `base`, evenly picked: not chosen by
-        their result. None while that is SFT.
-        """
-        if not self.base.number:
-            return {}
-        before, after = self._opened(self.rounds[0]), self._opened(self.base)
-        found = {}
-        for side, many in EXAMPLES.items():
-            both = differences(before[side], after[side])
-            changed = [one for one in both if one.after is not None and (one.gained or one.lost)]
-            found[side] = evenly(changed, many)
-        return found
 
     def _opened(self, round_: Round) -> Snapshots:
         store = self._workspace.store
@@ -213,14 +179,10 @@ def figures_of(round_: Round) -> Mapping[str, Mapping[str, float]]:
 # Keywords
 
 
-def vocabulary(pair: Snapshots) -> Vocabulary:
-    """The keywords of a pair."""
-    words = {side: {word for row in pair[side].rows() for word in row.keywords} for side in SIDES}
-    return Vocabulary(
-        {side: len(found) for side, found in words.items()},
-        len(words["item"] & words["query"]),
-        Counter(len(word.split()) for word in words["item"] | words["query"]),
-    )
+def lengths(pair: Snapshots) -> Mapping[int, int]:
+    """Words in a keyword -> number of such distinct keywords of a pair."""
+    words = {word for side in SIDES for row in pair[side].rows() for word in row.keywords}
+    return Counter(len(word.split()) for word in words)
 
 
 def moved(before: Snapshots, after: Snapshots, dataset: Dataset) -> list[Bubble]:
@@ -308,12 +270,6 @@ def render(facts: Facts, figures: Drawn) -> str:
 
 def _values(facts: Facts, figures: Drawn) -> dict[str, Any]:
     stages = [(round_name(one.number), stage) for one in facts.rounds for stage in one.stages]
-    accepted = [
-        {"round": name, **pick([of.notes], _ACCEPTED)[0]}
-        for name, of in stages
-        if of.name == "accept-items"
-    ]
-    note = "Which new item sets were taken. Figures are of mean training F1."
     times = [
         {"round": name, "stage": of.name, "time": duration(of.seconds), "wrote": of.output}
         for name, of in stages
@@ -322,10 +278,8 @@ def _values(facts: Facts, figures: Drawn) -> dict[str, Any]:
         "facts": facts,
         "compared": rounds_table(facts.run, facts.choice, beside=facts.rivals),
         "completions": _completions(facts),
-        "acceptance": Table("", accepted, [note]),
         "stages": Table("", times),
         "settings": Table.of("", dict(sorted(facts.frozen["settings"].items()))),
-        "base": round_name(facts.base.number),
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         **figures,
     }

@@ -104,7 +104,7 @@ def draw(facts: Facts) -> dict[str, list[Figure]]:
     sections = {
         "quality": (_f1,),
         "training": (_training,),
-        "keywords": (_vocabulary, _words, _moved),
+        "keywords": (_words, _moved),
     }
     with _style():
         return {
@@ -190,37 +190,23 @@ def _steps(axes: Any, values: Sequence[float], spread: Sequence[float]) -> None:
     axes.fill_between(at, shown - wide, shown + wide, alpha=0.2, lw=0)
 
 
-def _vocabulary(facts: Facts) -> Iterator[Figure]:
-    axes, names = _axes("", "distinct keywords"), [round_name(one.number) for one in facts.rounds]
-    found = facts.vocabularies
-    axes.plot(names, [one.distinct["query"] for one in found], label="queries")
-    axes.plot(names, [one.distinct["item"] for one in found], label="items")
-    axes.plot(names, [one.shared for one in found], label="both")
-    axes.set_yscale("symlog")
-    note = (
-        "Both: keywords that items and queries have in common; only these can match. The scale is "
-        "logarithmic."
-    )
-    yield _done(axes, "vocabulary", "Vocabulary", note)
-
-
 def _words(facts: Facts) -> Iterator[Figure]:
     """How long the distinct keywords of both sides are, in words, round by round (paper, section
     5.4).
     """
     axes, bottom = _axes("", "share of the distinct keywords"), np.zeros(len(facts.rounds))
     names = [round_name(one.number) for one in facts.rounds]
-    totals = [max(1, sum(one.lengths.values())) for one in facts.vocabularies]
+    totals = [max(1, sum(one.values())) for one in facts.lengths]
     for least, label in enumerate(_LENGTHS, 1):
         shares = np.array([
-            sum(n for words, n in one.lengths.items() if min(words, len(_LENGTHS)) == least) / total
-            for one, total in zip(facts.vocabularies, totals, strict=True)
+            sum(n for words, n in one.items() if min(words, len(_LENGTHS)) == least) / total
+            for one, total in zip(facts.lengths, totals, strict=True)
         ])  # fmt: skip
         bars = axes.bar(names, shares, 0.6, bottom, label=label, alpha=0.85)
         bottom += shares
     means = [
-        sum(words * n for words, n in one.lengths.items()) / total
-        for one, total in zip(facts.vocabularies, totals, strict=True)
+        sum(words * n for words, n in one.items()) / total
+        for one, total in zip(facts.lengths, totals, strict=True)
     ]
     axes.bar_label(bars, [f"{mean:.2f} words" for mean in means], padding=2, fontsize=8)
     note = "Every keyword counts once, however many queries and items have it. Above: the mean."

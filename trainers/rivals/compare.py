@@ -34,7 +34,7 @@ from trainers.rivals.measuring import (
     latencies,
     swept,
 )
-from trainers.rivals.results import Kept, MethodRow, Results, State, key_of, latex, markdown
+from trainers.rivals.results import Kept, MethodRow, Results, State, key_of, markdown
 from trainers.training.rounds import SET_APART, set_apart
 
 SWEPT = 1000
@@ -191,7 +191,7 @@ class Runner:
             cuts=cuts,
             dev_f1=dev_f1,
             figures={**found.means, "f1_se": found.standard_errors["f1"]},
-            per_query={name: values.round(6).tolist() for name, values in found.values.items()},
+            per_query={name: found.values[name].round(6).tolist() for name in sets},
             cost={
                 "train_seconds": seconds,
                 "index_bytes_per_item": fitted.bytes_an_item,
@@ -203,8 +203,8 @@ class Runner:
         return row
 
 
-def run(workspace: Workspace, asked: Comparison, metric: str, say: Say) -> Results:
-    """Run the comparison and write compare.json, compare.md and compare.tex.
+def run(workspace: Workspace, asked: Comparison, say: Say) -> Results:
+    """Run the comparison and write compare.json and compare.md.
 
     Interrupted by Ctrl-C it writes the finished rows, and raises KeyboardInterrupt again.
 
@@ -213,7 +213,7 @@ def run(workspace: Workspace, asked: Comparison, metric: str, say: Say) -> Resul
         DataError: no test queries, or no training queries.
         StorageError: the folder can't be written.
     """
-    need("cogr-train compare", "compare", ("bm25s", "jinja2", "pandas", "scipy"))
+    need("cogr-train compare", "compare", ("bm25s", "scipy"))
     runner, rows = Runner(workspace, asked, say), []
     try:
         for name in asked.methods:
@@ -222,11 +222,9 @@ def run(workspace: Workspace, asked: Comparison, metric: str, say: Say) -> Resul
         say(f"{len(rows)} finished rows are kept in {asked.out}; --resume goes on from them.")
         raise
     finally:
-        results, folder = Results.of(rows, metric, facts_of(runner)), runner.kept.folder
+        results, folder = Results.of(rows, facts_of(runner)), runner.kept.folder
         folder.write_json("compare.json", results.as_dict())
         folder.write("compare.md", markdown(results).encode())
-        if results.done:
-            folder.write("compare.tex", latex(results).encode())
     return results
 
 

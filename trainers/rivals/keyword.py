@@ -144,11 +144,10 @@ class ExtractiveKeywords(Method):
 
     family = "keyword"
     seeded = False
-    grid = ({}, {"cut": 0.5}, {"cut": 0.8}, {"max_df_share": 0.05}, {"keywords": 30})
 
-    def fit(self, task: Task, params: Params) -> Fitted:
+    def fit(self, task: Task, params: Params) -> Fitted:  # noqa: ARG002
         items = task.dataset.items
-        generator = Extractive(items, task.dataset.dataset_hash, ExtractiveOptions(**params))
+        generator = Extractive(items, task.dataset.dataset_hash, ExtractiveOptions())
         counted = generator.collection
 
         def spelled(words: Iterable[int]) -> list[str]:

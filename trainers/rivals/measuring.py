@@ -31,7 +31,7 @@ def checked_run(
 ) -> dict[str, list[tuple[str, float]]]:
     """A method's rankings in total order: score descending, then item id; an entry for each query.
 
-    Raises UserError for a score that is NaN, an item twice, or a run without any item.
+    Raises UserError for a score that is NaN.
     """
     run = {}
     for query in queries:
@@ -42,16 +42,7 @@ def checked_run(
                 f"The method {name} gives the item {bad[0]!r} of the query {query.id!r} the score "
                 f"{bad[1]}; its rows are not kept; correct the method or its model."
             )
-        if len({id_ for id_, _ in pairs}) < len(pairs):
-            raise UserError(
-                f"The method {name} ranks an item of the query {query.id!r} twice; correct it."
-            )
         run[query.id] = sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:depth]
-    if queries and not any(run.values()):
-        raise UserError(
-            f"The run of the method {name} is empty: it finds no item for any of {len(queries)} "
-            "queries; look at the items' texts and at its model."
-        )
     return run
 
 
@@ -73,14 +64,6 @@ def swept(run: Ranked, dataset: Dataset, queries: Sequence[Query]) -> Cutoff:
 def heads(run: Ranked, k: int) -> dict[str, list[str]]:
     """The first k items of each ranking."""
     return {query: ids[:k] for query, ids in ids_of(run).items()}
-
-
-def favoured(found: Mapping[str, float], metric: str) -> str:
-    """The measure by which a method is compared: the metric; for F1, that of the cut with the
-    highest F1, the first of equals.
-    """
-    cuts = [name for name in CUTS if name in found]
-    return max(cuts, key=lambda name: found[name]) if metric == "f1" and cuts else metric
 
 
 # Figures

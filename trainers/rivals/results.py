@@ -1,5 +1,5 @@
 """The results of a comparison: rows as its folder keeps them, averages over seeds, significance,
-advice, and tables for a terminal, Markdown and LaTeX.
+advice, and tables for a terminal and Markdown.
 """
 
 from __future__ import annotations
@@ -16,17 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cogr.errors import UserError
-from cogr.metrics import CUTOFFS
 from cogr.records import SPLITS, Dataset
 from cogr.settings import Settings
 from cogr.store import Store
 from indexers.tables import Table
 from trainers.rivals import Family, Ranked
-from trainers.rivals.measuring import CUTS, favoured, holm, paired_p
+from trainers.rivals.measuring import CUTS, holm, paired_p
 
 SIGNIFICANT = 0.05
-METRICS = ("p", "r", "f1", *(f"{name}@{k}" for k in CUTOFFS for name in ("mrr", "ndcg", "r", "f1")))
-"""The metrics for comparing methods; each has one value for a query."""
 _MARK = "comparison.json"
 State = Literal["done", "not run", "failed"]
 
@@ -41,7 +38,7 @@ class MethodRow:
         cuts: measure of `CUTS` -> number of items; empty for sets of the method's own.
         dev_f1: F1 on the dev queries, of a ranking by the cut that is best for them.
         figures: measure -> mean over the test queries.
-        per_query: measure -> one value a test query.
+        per_query: measure of `CUTS` -> one value a test query.
         cost: name -> number.
     """
 
@@ -126,7 +123,7 @@ class Summary:
     Attributes:
         row: of the first seed; or the row with the reason why there is none.
         seeds: how many rows there are.
-        measure: the measure by which it is compared: the metric; for F1, that of its best cut.
+        measure: the measure by which it is compared: F1 of its best cut, the first of equals.
         values: of that measure, one a query, the mean over the seeds.
         spread: sample deviation over the seeds; empty for one seed.
         p: corrected p value of the test against the best method; None for the best method itself.
@@ -143,12 +140,12 @@ class Summary:
     p: float | None = None
 
     @classmethod
-    def of(cls, rows: Sequence[MethodRow], metric: str) -> Summary:
+    def of(cls, rows: Sequence[MethodRow]) -> Summary:
         """The rows of one method."""
         if rows[0].state != "done":
-            return cls(rows[0], len(rows), metric, np.empty(0))
+            return cls(rows[0], len(rows), CUTS[0], np.empty(0))
         figures = _over([row.figures for row in rows], statistics.fmean)
-        measure = favoured(figures, metric)
+        measure = max(filter(figures.__contains__, CUTS), key=figures.__getitem__)
         values = np.mean([row.per_query[measure] for row in rows], axis=0)
         spread = _over([row.figures for row in rows], statistics.stdev) if len(rows) > 1 else {}
         cost = _over([row.cost for row in rows], statistics.fmean)
@@ -190,25 +187,24 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Results:
-    """A comparison on one data set: how it was made (`facts`), the metric that significance and
-    advice go by, and the methods in the order of the tables.
+    """A comparison on one data set: how it was made (`facts`), and the methods in the order of the
+    tables.
     """
 
     facts: Mapping[str, Any]
-    metric: str
     methods: Sequence[Summary]
 
     @classmethod
-    def of(cls, rows: Iterable[MethodRow], metric: str, facts: Mapping[str, Any]) -> Results:
+    def of(cls, rows: Iterable[MethodRow], facts: Mapping[str, Any]) -> Results:
         """Rows of all methods and seeds, method by method, with the tests of significance.
 
         Every method is tested against the best one on test, and the p values are corrected
-        together. This choice favours the best method a little. By F1 a ranking method is compared
-        with its best cut on test, which favours rankings; CoGR's methods have only one set. Nothing
+        together. This choice favours the best method a little. A ranking method is compared by its
+        best cut on test, which favours rankings; CoGR's methods have only one set. Nothing
         else is chosen on test queries.
         """
         grouped = groupby(rows, key=lambda row: row.method)
-        found = cls(facts, metric, [Summary.of([*group], metric) for _, group in grouped])
+        found = cls(facts, [Summary.of([*group]) for _, group in grouped])
         usable = found.usable
         p = holm({one.name: paired_p(one.values, usable[0].values) for one in usable[1:]})
         return replace(found, methods=[replace(m, p=p.get(m.name)) for m in found.methods])
@@ -236,7 +232,7 @@ class Results:
         """For compare.json and --json."""
         rows = [one.as_dict() for one in self.methods]
         best = self.usable[0].name if self.usable else None
-        more = {"metric": self.metric, "reference": best, "rows": rows, "advice": advice(self)}
+        more = {"reference": best, "rows": rows, "advice": advice(self)}
         return {**self.facts, **more}
 
     def check(self) -> None:
@@ -250,18 +246,12 @@ class Results:
             )
 
 
-def check_metric(metric: str) -> None:
-    """Raise UserError for an unknown metric."""
-    if metric not in METRICS:
-        raise UserError(f"There is no metric {metric!r}; name one of {', '.join(METRICS)}.")
-
-
 def advice(results: Results) -> str:
     """The best method on test, CoGR or another, and what is as good or lighter."""
     if not results.usable:
         return "Nothing was run that could be used."
     best, *others = results.usable
-    text = f"Use {best.name}: {results.metric} {best.score:.3f} on {results.facts['test_queries']} "
+    text = f"Use {best.name}: F1 {best.score:.3f} on {results.facts['test_queries']} "
     text += "test queries"
     near = [one for one in others if one.p is not None and one.p >= SIGNIFICANT]
     if near:
@@ -346,24 +336,3 @@ def made(facts: Mapping[str, Any]) -> str:
         f"Queries: {queries}; {facts['items']:,} items; seeds: {facts['seeds']}; "
         f"{facts['trials']} trials a method. {notes} cogr {facts['version']}, {facts['date']}."
     )
-
-
-def latex(results: Results) -> str:
-    """The layout of the paper's table: booktabs and multirow; the best of each column in bold,
-    ceilings apart.
-    """
-    from pandas import DataFrame, MultiIndex
-
-    names, data, done = MAIN[:8], str(results.facts["dataset"]), results.done
-    index = MultiIndex.from_tuples(
-        [(data, one.row.family, one.name) for one in done], names=["Dataset", "Type", "Method"]
-    )
-    figures = [[one.figures[name] for name in names] for one in done]
-    frame = DataFrame(figures, index, [column(name) for name in names])
-    usable = [one.row.family != "ceiling" for one in done]
-    styled = frame.style.format(precision=4).format_index(escape="latex")
-    styled = styled.highlight_max(subset=(usable, frame.columns), props="textbf:--rwrap;")
-    text: str = styled.to_latex(
-        hrules=True, clines="skip-last;index", column_format="llc" + "c" * 8
-    )
-    return text

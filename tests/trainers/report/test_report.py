@@ -30,7 +30,6 @@ from cogr.store import Store
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
 from trainers.report import (
-    EXAMPLES,
     Facts,
     drawn,
     evenly,
@@ -96,30 +95,20 @@ def test_it_tells_what_the_run_has_done(told: Page) -> None:
     for words in (
         "Reward of the query side",
         "Reward of the item side",
-        "Vocabulary",
         "Length of keywords",
         "Keywords added and dropped",
         "F1 over training steps",
         "rejected: dev F1 0.5000 -> 0.4000",
-        "40 30 0.500 0.060",
         "round 2, step 6, item side reward item wrote 0.250 item-1 sofa 0.000 item-0 oak, teal",
     ):
         assert words in told.text
-    assert [v for n, v in told.attributes if v == "example"] == ["example"] * sum(EXAMPLES.values())
 
 
 def test_figures_of_the_page_are_those_of_the_run(world: World, facts: Facts, told: Page) -> None:
     workspace, text = world[0], told.text
     for split in facts.splits:
         assert all(f"{figures_of(one)[split]['f1']:.3f}" in text for one in facts.rounds)
-    assert len(facts.vocabularies) == 3
-    found = facts.vocabularies[1]
-    words = [
-        w
-        for row in open_snapshot(workspace.store, facts.rounds[1].items).rows()
-        for w in row.keywords
-    ]
-    assert found.distinct["item"] == len(set(words))
+    assert len(facts.lengths) == 3
     pair = (facts.rounds[1].items, facts.rounds[1].queries)
     both = {
         word
@@ -127,8 +116,8 @@ def test_figures_of_the_page_are_those_of_the_run(world: World, facts: Facts, to
         for row in open_snapshot(workspace.store, id_).rows()
         for word in row.keywords
     }
-    assert sum(found.lengths.values()) == len(both)
-    assert found.lengths[1] == sum(" " not in word for word in both)
+    assert sum(facts.lengths[1].values()) == len(both)
+    assert facts.lengths[1][1] == sum(" " not in word for word in both)
 
 
 def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(
@@ -188,7 +177,6 @@ def test_it_tells_of_sft_alone_and_of_a_round_under_way(tmp_path: Path) -> None:
     first = told.add(0)
     text = page_of(Facts(told.workspace, told.run)).text
     assert "0 rounds after SFT" in text
-    assert "Examples" not in text
     told.add(1)
     training = told.state.rounds[1].stages[:1]
     told.run.save(State(rounds=(first, Round(number=1, stages=training))))
@@ -290,8 +278,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def test_every_figure_is_named_and_lies_on_its_canvas(pictures: list[Figure]) -> None:
     names = {one.name for one in pictures}
-    assert len(names) == len(pictures) == 6
-    assert {"f1", "reward-item", "moved", "words", "vocabulary"} <= names
+    assert len(names) == len(pictures) == 5
+    assert {"f1", "reward-item", "moved", "words"} <= names
     for one in pictures:
         root = ET.fromstring(one.inline)
         assert (root.get("role"), root.get("aria-label")) == ("img", one.title)

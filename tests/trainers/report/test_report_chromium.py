@@ -50,7 +50,7 @@ def test_it_renders_and_stays_by_itself(chromium: Any, file: Path, scheme: str, 
     assert said == []
     assert page.title() == "Training run main"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.locator("figure > svg").count() >= 6
+    assert page.locator("figure > svg").count() >= 5
     heights = page.eval_on_selector_all(
         "figure > svg", "found => found.map(one => one.getBoundingClientRect().height)"
     )
