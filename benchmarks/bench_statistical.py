@@ -51,7 +51,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from _new_items import MEASURES, exact_cut, figures, of_statistical, retrieved_by
+from _new_items import exact_cut, of_statistical, retrieved_by
 from _timing import Row, report
 from _worlds import write_shop
 from bench_scale import Peak
@@ -75,6 +75,7 @@ from indexers.generators.statistical.storage import open_artefact, save
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
 from trainers.evaluation import bm25, ensure_pushed, served
+from trainers.new_items import MEASURES, figures
 from trainers.rivals.measuring import paired_p
 from trainers.training.contest import generated_pair
 

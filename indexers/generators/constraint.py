@@ -22,11 +22,11 @@ from cogr.keywords import parse
 from cogr.snapshots import Snapshot
 
 
-def known_keywords(items: Snapshot) -> list[str]:
-    """Everything that a query may match in an item snapshot: its keywords and its items' own texts,
-    sorted.
+def known_keywords(snapshot: Snapshot) -> list[str]:
+    """Everything that the other side may match in a snapshot: its keywords and its entities' own
+    texts, sorted.
     """
-    found = {word for row in items.rows() for word in (*row.keywords, row.self_keyword)}
+    found = {word for row in snapshot.rows() for word in (*row.keywords, row.self_keyword)}
     return sorted(found - {""})
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import Field
 
@@ -54,7 +54,8 @@ class LocalModelOptions(Options):
         dtype: number format; `auto` is bfloat16 where the device computes in it, else float32
             (float16 on old GPUs).
         yes_or_no: answer with one token; a completion's confidence is P(yes) of yes and no.
-        vocabulary: id of an item snapshot; only its keywords are generated, see `constraint`.
+        vocabulary: id of a snapshot of the other side; only what it matches is generated, see
+            `constraint`.
         k_max: most keywords of a completion, where there is a vocabulary.
     """
 
@@ -362,7 +363,12 @@ class LocalModelGenerator(Generator, Generic[Chosen]):
         if options.adapter:
             check_adapter(options.adapter)
         self.context = context_length(self.folder)
-        self._items = self._open_vocabulary(store)
+        self._store, self._items = store, self._open_vocabulary(store)
+
+    def within(self, vocabulary: str, k_max: int) -> Self:
+        """The same generator, constrained to what a snapshot of the other side matches."""
+        options = {"vocabulary": vocabulary, "k_max": k_max}
+        return type(self)(self.options.model_copy(update=options), self._store)
 
     def _open_vocabulary(self, store: Store | None) -> Snapshot | None:
         if self.options.vocabulary is None:

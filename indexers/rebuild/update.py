@@ -3,8 +3,8 @@
 The keywords of unchanged entities are carried over, so the snapshot equals that of a full rebuild.
 `extractive` reads the whole collection: one change may alter the keywords of every entity, so
 nothing is carried. `statistical` keeps the fit that wrote the parent, and gives new items the
-keywords by which the known queries find them. `update_both` then writes the queries anew that gain
-by other keywords.
+keywords by which the known queries find them; `vllm` and `transformers` write them in the keywords
+of known queries. `update_both` then writes the queries anew that gain by other keywords.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from cogr.errors import SettingsError, SnapshotError
 from cogr.keywords import self_keyword
 from cogr.records import ProgressBar, Query, Say, self_text
 from cogr.snapshots import Snapshot, check_side, open_snapshot, read_set_aside
+from indexers.generators.model_folders import LocalModelGenerator
 from indexers.generators.statistical.generator import KeptFit, Statistical, options_hash
 from indexers.imports import save_queries
 from indexers.rebuild.plan import Carried, Job
@@ -107,9 +108,27 @@ def update_side(
             else:
                 changes = find_changes(workspace, request, parent)
             after = workspace.with_dataset(changes.applied_to(workspace.dataset))
-            job = narrowed(_on_kept_fit(after, make_job(after, request), parent), parent, changes)
+            job = job_of_changes(after, request, parent, changes)
         outcome = carry_out(after, request, job, lease, bar, say)
     return _updated(outcome, job, parent, after, changes, counts)
+
+
+def job_of_changes(
+    after: Workspace, request: RebuildRequest, parent: Snapshot, changes: Changes
+) -> Job:
+    """The job of an update, in a workspace that has the changed data set. Raises as `narrowed`."""
+    whole = _in_known_words(after, make_job(after, request))
+    return narrowed(_on_kept_fit(after, whole, parent), parent, changes)
+
+
+def _in_known_words(workspace: Workspace, whole: Job) -> Job:
+    """A language model of ours writes new items in the keywords of the queries that serve. No query
+    is written anew, so what it makes up besides would match nothing.
+    """
+    generator, queries = whole.generator, workspace.backend.serving().get("query")
+    if whole.side == "query" or queries is None or not isinstance(generator, LocalModelGenerator):
+        return whole
+    return replace(whole, generator=generator.within(queries, whole.k_max))
 
 
 def _updated(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from cogr.errors import CheckFailedError
+from cogr.errors import CheckFailedError, SettingsError
 from cogr.records import Split
 from indexers.cli import console
 from indexers.cli.console import (
@@ -242,6 +242,16 @@ def evaluate(
     item: Annotated[str | None, Option(help="Item snapshot; what serves by default.")] = None,
     query: Annotated[str | None, Option(help="Query snapshot; what serves by default.")] = None,
     baselines: Annotated[bool, Option(help="Also measure BM25.")] = False,
+    new_items: Annotated[
+        float | None,
+        Option(
+            metavar="SHARE",
+            min=0.0,
+            max=0.9,
+            help="Instead, measure how this share of items is found if it comes later.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Compute precision, recall, F1 and rank metrics of any snapshot pair on one split, on any
     backend. Needs no torch.
@@ -253,8 +263,34 @@ def evaluate(
     queries, a fifth of the training queries is dev. An item snapshot that the backend lacks is
     pushed, but not published.
     """
+    if new_items is not None:
+        if item or query or baselines:
+            raise SettingsError("--new-items goes without --item, --query and --baselines.")
+        _evaluate_new(call, new_items, split)
+        return
     found = _project(call).evaluate(split, item=item, query=query, baselines=baselines)
     call.emit(found.as_dict(), found.table.show)
+
+
+def _evaluate_new(call: Call, share: float, split: Split) -> None:
+    from trainers.new_items import new_items
+
+    rows = list(new_items(call.workspace, share, split))
+    asked = f"{rows[0]['queries']} queries, {rows[0]['with_new']} of them want a new item"
+    title = f"{split}: {asked}; {share:g} of the items came later"
+    table = Table(title, pick(rows, _NEW), ["se: one standard error of the measure before it."])
+    call.emit({"split": split, "share": share, "rows": rows}, table.show)
+
+
+_NEW = {
+    "name": "",
+    "r_new": "recall, new",
+    "r_new_se": "se",
+    "p_new": "precision, new",
+    "r_old": "recall, old",
+    "f1": "f1",
+    "f1_se": "se of f1",
+}
 
 
 @app.command()

@@ -27,6 +27,7 @@ from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers import evaluation
 from trainers.demo import CATALOGUE
+from trainers.new_items import checked_new, figures, new_items
 from trainers.project import searched
 from trainers.report import check_extra, write_report
 from trainers.training.contest import (
@@ -50,6 +51,7 @@ GENERATORS = ("extractive", "statistical")
 SEARCHES = ("metal bookshelf", "armchair small", "wicker workstation", "Sofa rustikal", "实木 书桌")
 """Test queries to show, in the shop's three languages."""
 HITS = 3
+_NEW_SHARE = 0.2
 _COLUMNS = {
     "name": ("", 0),
     "p": ("P", 3),
@@ -148,6 +150,7 @@ def run_demo(backend: Literal["memory", "opensearch"], out: Path, more: Sequence
         "split": SPLIT,
         "queries": len(workspace.dataset.require(SPLIT)),
         "rows": shop.rows,
+        "new_items": shop.new,
         "serving": choice.chosen.name,
         "why": choice.reason(),
     }
@@ -217,12 +220,14 @@ class Shop:
     Attributes:
         rows: figures of the whole retrieved set (bm25: of the best k items) and of the ranking,
             keywords an item, seconds from texts to figures, snapshots, why a round was rejected.
+        new: method -> the share of their relevant new items that test queries find.
     """
 
     def __init__(self, workspace: Workspace, config: Path) -> None:
         self.workspace, self._config = workspace, config
         self.run = Run(workspace.store, DEFAULT_RUN)
         self.rows: list[dict[str, Any]] = []
+        self.new: dict[str, float] = {}
 
     def measure(self) -> Choice:
         """Measure all rows, and let the pair serve that is chosen on dev."""
@@ -249,10 +254,12 @@ class Shop:
         assert choice is not None, "the sample shop has dev queries"
         self._add_pair(beside.distilled, began)
         self._serve(choice.chosen)
+        logs.say("new items")
+        self._find_new(words)
         return choice
 
     def table(self, choice: Choice) -> Table:
-        """All rows, what serves and why."""
+        """All rows, what serves and why, and what is found of new items."""
         rows = [
             {
                 title: f"{row[name]:.{digits}f}" if digits and row[name] else row[name] or ""
@@ -262,7 +269,9 @@ class Shop:
         ]
         gone = [row for row in self.rows if row["rejected"]]
         notes = [f"{row['name']} is not built upon: {row['rejected']}." for row in gone]
-        notes.append(f"{choice.chosen.name} serves, chosen on dev: {choice.reason()}.\n")
+        notes.append(f"{choice.chosen.name} serves, chosen on dev: {choice.reason()}.")
+        new = ", ".join(f"{name} {share:.3f}" for name, share in self.new.items())
+        notes.append(f"Found of new items, a fifth of the shop: {new}.\n")
         return Table("The sample shop, 50 test queries", rows, notes)
 
     def _add(self, name: str, figures: Mapping[str, Any], began: float, **more: Any) -> None:
@@ -286,6 +295,20 @@ class Shop:
         )
         own = {"items": item.id, "queries": query.id}
         self._add(f"serves: {pair.name}", found.as_dict(), began, **own)
+
+    def _find_new(self, words: evaluation.Baseline) -> None:
+        """A fifth of the shop arrives after the fit, without labels: nothing is fitted again, and
+        no query is rewritten. BM25 needs neither.
+        """
+        dataset = self.workspace.dataset
+        new, sets = (
+            checked_new(dataset, _NEW_SHARE),
+            {q: frozenset(i) for q, i in words.runs.items()},
+        )
+        found = {"bm25": figures("bm25", dataset.require(SPLIT), dataset.relevant, new, sets)}
+        for name in GENERATORS:
+            found[name] = next(new_items(self.workspace, _NEW_SHARE, SPLIT, name))
+        self.new = {name: round(row["r_new"], 4) for name, row in found.items()}
 
 
 def _said(text: str) -> None:

@@ -302,3 +302,43 @@ def test_a_log_that_can_not_be_used_is_refused(shop: Path, cogr_index: Command) 
         ended = cogr_index("update", *flags)
         assert (ended.status, ended.err.count("\n")) == (2, 1)
         assert told in ended.err
+
+
+BY_A_MODEL = """
+[generator]
+dtype = "float32"
+sampling = { max_tokens = 9 }
+[generator.item]
+name = "transformers"
+model = "model"
+[generator.query]
+name = "extractive"
+[rebuild]
+max_failure_share = 1.0
+[publish]
+tolerance = 1
+"""
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_a_model_writes_new_items_in_the_words_of_known_queries(
+    shop: Path, cogr_index: Command
+) -> None:
+    pytest.importorskip("torch")
+    from indexers.generators.constraint import known_keywords
+    from trainers.tiny import tiny_model
+
+    tiny_model(shop / "model", [f"{item['title']} {item['text']}" for item in DATA], 0, "qwen3")
+    write_shop(shop, DATA, QUERIES, LABELS, BY_A_MODEL)
+    for side in ("item", "query"):
+        assert cogr_index("rebuild", "--side", side).status == 0
+    ended = cogr_index("update", "--side", "item", "--changed", "changes.jsonl", "--json")
+    workspace = Workspace(load_settings(shop / "cogr.toml"))
+    known = set(known_keywords(workspace.serving("query")))
+    rows = {row.id: row for row in open_snapshot(workspace.store, ended.json["snapshot"]).rows()}
+    written = {word for id_ in ("i03", "i07", "new") for word in rows[id_].keywords}
+    assert written
+    assert written <= known
+    carried = {*rows["i01"].keywords, *rows["i02"].keywords}
+    assert not carried <= known

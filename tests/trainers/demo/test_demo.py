@@ -117,8 +117,13 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     return folder, ended
 
 
+def summary_of(shown: Shown) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads((shown[0] / ".demo/summary.json").read_text())
+    return summary
+
+
 def rows_of(shown: Shown) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads((shown[0] / ".demo/summary.json").read_text())["rows"]
+    rows: list[dict[str, Any]] = summary_of(shown)["rows"]
     return rows
 
 
@@ -148,6 +153,9 @@ def test_the_demo(shown: Shown) -> None:
     assert "round 2, train-item" in ended.err
     assert "Loading weights" not in ended.err
     assert "cogr-index search -c .demo/cogr.toml" in ended.err
+    new = summary_of(shown)["new_items"]
+    assert new["statistical"] >= 2 * max(new["bm25"], new["extractive"]) > 0
+    assert f"a fifth of the shop: bm25 {new['bm25']:.3f}," in ended.out
     report = (folder / ".demo" / "report.html").read_text("utf-8")
     assert "2 rounds after SFT" in report
 
