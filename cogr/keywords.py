@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import accumulate
 
 NORMALISER = "cogr-2"
@@ -163,60 +162,6 @@ def _without_loop(keyword: str) -> str:
     return " ".join(words[:start] + words[start + size :])
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """The result of `parse_counted` for one completion.
-
-    Attributes:
-        repeated: pieces that repeat an earlier keyword.
-        overlong: pieces dropped because they were longer than `MAX_KEYWORD_CHARS`.
-        broken: pieces dropped because of a replacement character (U+FFFD): a model wrote bytes that
-            are no character.
-        looping: pieces dropped because of words three times in a row, see `loops`.
-    """
-
-    keywords: tuple[str, ...]
-    repeated: int
-    overlong: int
-    broken: int = 0
-    looping: int = 0
-
-
-def parse_counted(completion: str) -> Parsed:
-    """Keywords of a completion, and counts of dropped pieces.
-
-    Linear in its length; never raises.
-    """
-    if (pieces := _plain_pieces(completion)) is not None:
-        found = dict.fromkeys(pieces)
-        return Parsed(tuple(found), len(pieces) - len(found), 0)
-    text = _THINKING.sub(" ", completion)
-    text = text.rpartition("</think>")[2]
-    text = _FENCE.sub("", text)
-    text = _LABEL.sub("", text, count=1)
-    found = {}
-    repeated = overlong = broken = looping = 0
-    for piece in _SEPARATORS.split(text):
-        piece = piece.strip()
-        if not piece:
-            continue
-        if _is_run_on(piece):
-            overlong += 1
-            continue
-        if _BROKEN in piece:
-            broken += 1
-            continue
-        keyword = normalise(piece)
-        if not keyword or _SEPARATORS.search(keyword):
-            continue
-        if loops(keyword):
-            looping += 1
-            continue
-        repeated += keyword in found
-        found[keyword] = None
-    return Parsed(tuple(found), repeated, overlong, broken, looping)
-
-
 _PLAIN = re.compile(r"[a-z0-9]++(?:(?:[-']|,? )[a-z0-9]++)*+")
 
 
@@ -252,9 +197,24 @@ def _is_run_on(piece: str) -> bool:
 def parse(completion: str) -> tuple[str, ...]:
     """Distinct normalised keywords of a completion, in order of first occurrence.
 
-    Never raises on any string.
+    Linear in its length; never raises on any string.
     """
-    return parse_counted(completion).keywords
+    if (pieces := _plain_pieces(completion)) is not None:
+        return tuple(dict.fromkeys(pieces))
+    text = _THINKING.sub(" ", completion)
+    text = text.rpartition("</think>")[2]
+    text = _FENCE.sub("", text)
+    text = _LABEL.sub("", text, count=1)
+    found: dict[str, None] = {}
+    for piece in _SEPARATORS.split(text):
+        piece = piece.strip()
+        # Too long, or with bytes of a model that are no character.
+        if not piece or _is_run_on(piece) or _BROKEN in piece:
+            continue
+        keyword = normalise(piece)
+        if keyword and not _SEPARATORS.search(keyword) and not loops(keyword):
+            found[keyword] = None
+    return tuple(found)
 
 
 def over_budget(keywords: Iterable[str], k_max: int) -> bool:

@@ -11,10 +11,10 @@ import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from cogr.errors import StorageError
-from cogr.keywords import Parsed, cut_to_budget, parse_counted, self_keyword
+from cogr.keywords import cut_to_budget, parse, self_keyword
 from cogr.records import Entity, FieldType, Item, self_text, typed
 from cogr.snapshots import (
     Provenance,
@@ -24,7 +24,7 @@ from cogr.snapshots import (
     write_set_aside,
 )
 from cogr.snapshots.writing import write_snapshot
-from indexers.generators import Answer, Completion, Failure, weights_of
+from indexers.generators import Answer, Failure, weights_of
 from indexers.rebuild.cache import Cached, GenerationCache
 from indexers.rebuild.plan import Carried, Job, Plan
 from indexers.telemetry import prometheus
@@ -34,49 +34,13 @@ _ROWS = 8192
 """Answers that are read from the cache at once."""
 
 
-@dataclass
-class ParseStats:
-    """Counts over completions; add one by one."""
-
-    completions: int = 0
-    empty: int = 0
-    truncated: int = 0
-    keywords: int = 0
-    repeated: int = 0
-    overlong: int = 0
-    broken: int = 0
-    looping: int = 0
-    tokens: int = 0
-
-    def add(self, completion: Completion, parsed: Parsed | None = None) -> None:
-        """Count one completion. `parsed` saves parsing it again."""
-        parsed = parse_counted(completion.text) if parsed is None else parsed
-        self.completions += 1
-        self.empty += not parsed.keywords
-        self.truncated += completion.truncated
-        self.keywords += len(parsed.keywords)
-        self.repeated += parsed.repeated
-        self.overlong += parsed.overlong
-        self.broken += parsed.broken
-        self.looping += parsed.looping
-        self.tokens += completion.tokens
-
-    @property
-    def mean_keywords(self) -> float:
-        """Distinct keywords a completion."""
-        return self.keywords / max(1, self.completions)
-
-    def as_dict(self) -> dict[str, float]:
-        """All counts and the mean, for --json."""
-        return {**asdict(self), "mean_keywords": self.mean_keywords}
-
-
 @dataclass(frozen=True)
 class Rebuilt:
     """What a rebuild did.
 
     Attributes:
         cut_to_budget: entities that wrote more than K_max keywords.
+        truncated: completions that the length limit ended.
         set_aside: id -> reason, for entities without keywords of their own; they keep their own
             text as keyword.
     """
@@ -86,7 +50,7 @@ class Rebuilt:
     cut_prompts: int
     cut_to_budget: int
     set_aside: Mapping[str, str]
-    parse_stats: ParseStats
+    truncated: int
     seconds: float
 
 
@@ -121,7 +85,7 @@ def freeze(job: Job, plan: Plan, transient: Mapping[str, Failure], started: floa
         plan.cut_prompts,
         assembly.cut_to_budget,
         assembly.set_aside,
-        assembly.stats,
+        assembly.truncated,
         time.monotonic() - started,
     )
 
@@ -166,7 +130,7 @@ class _Assembly:
     transient: Mapping[str, Failure]
     cut_to_budget: int = 0
     set_aside: dict[str, str] = field(default_factory=dict)
-    stats: ParseStats = field(default_factory=ParseStats)
+    truncated: int = 0
 
     def rows(self) -> Iterator[Row]:
         for start in range(0, len(self.plan.entities), _ROWS):
@@ -188,14 +152,12 @@ class _Assembly:
         if isinstance(answer, Failure):
             self.set_aside[entity.id] = answer.reason
             return Row(entity.id, text, (), fields)
-        parsed = parse_counted(answer.text)
-        self.stats.add(answer, parsed)
-        own, keywords = self_keyword(text), parsed.keywords
-        if own in keywords:
-            keywords = tuple(keyword for keyword in keywords if keyword != own)
+        parsed, own = parse(answer.text), self_keyword(text)
+        self.truncated += answer.truncated
+        keywords = tuple(keyword for keyword in parsed if keyword != own)
         # A generator that reads the collection may answer that an entity needs no keywords. An
         # empty answer of a language model is a failure.
-        if not parsed.keywords and self.job.generator.reads == "prompt":
+        if not parsed and self.job.generator.reads == "prompt":
             self.set_aside[entity.id] = "no keywords in the output"
         kept = cut_to_budget(keywords, self.job.k_max)
         self.cut_to_budget += len(kept) < len(keywords)

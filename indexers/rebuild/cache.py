@@ -13,21 +13,19 @@ import hashlib
 import io
 import json
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from cogr.errors import StorageError
-from cogr.mapped import Strings, StringsSpool, integers
+from cogr.mapped import Strings, StringsSpool
 from cogr.matching.postings import to_bitmap
 from cogr.prompts import Prompt
 from cogr.records import Side
@@ -46,21 +44,13 @@ from indexers.telemetry import prometheus
 log = logging.getLogger(__name__)
 
 SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.binary(), nullable=False),
-        pa.field("text", pa.string()),
-        pa.field("failure", pa.string()),
-        pa.field("tokens", pa.int32(), nullable=False),
-        pa.field("truncated", pa.bool_(), nullable=False),
-        pa.field("weights", pa.string()),
-        pa.field("confidence", pa.float64()),
-    ]
+    [pa.field("key", pa.binary(), nullable=False), pa.field("answer", pa.string(), nullable=False)]
 )
-"""Columns of a segment. Weights are one JSON object an answer."""
+"""Columns of a segment. An answer is a JSON object."""
 
 
 class Cached:
-    """Answers by position of their keys, in temporary files. Memory: 17 bytes a key.
+    """Answers by position of their keys, in temporary files. Memory: 4 bytes a key.
 
     Args:
         segments: tables of the cache, without lone surrogates; the first of several answers to a
@@ -68,78 +58,46 @@ class Cached:
     """
 
     def __init__(self, keys: Keys, segments: Iterator[pa.Table]) -> None:
+        # From 1; 0 where there is no answer.
         self._rows = np.zeros(len(keys), np.uint32)
-        self._tokens = np.zeros(len(keys), np.int32)
-        self._kinds = np.zeros(len(keys), np.uint8)
-        self._confidences = np.full(len(keys), np.nan)
-        spool, weights, count = StringsSpool(), StringsSpool(), 0
+        spool, count = StringsSpool(), 0
         for table in segments:
-            rows, positions = _once(*keys.find(_keys(table)), self._kinds)
-            part = table.take(
-                pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
-            )
-            spool.append(pc.coalesce(part["failure"], part["text"]).combine_chunks())
-            weights.append(pc.fill_null(part["weights"], "").combine_chunks())
-            self._rows[positions] = np.arange(count, count + len(rows))
-            self._tokens[positions] = integers(part["tokens"].combine_chunks())
-            self._kinds[positions] = _kinds(part)
-            self._confidences[positions] = pc.fill_null(part["confidence"], np.nan).to_numpy()
+            rows, positions = keys.find(_keys(table))
+            new = self._rows[positions] == 0
+            positions, first = np.unique(positions[new], return_index=True)
+            rows = rows[new][first]
+            taken = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
+            spool.append(table["answer"].take(taken).combine_chunks())
+            self._rows[positions] = np.arange(count, count + len(rows)) + 1
             count += len(rows)
-        self._texts, self._weights = Strings(spool.arrow()), Strings(weights.arrow())
+        self._answers = Strings(spool.arrow())
 
     def answers(self, ids: Sequence[str], start: int) -> list[Answer | None]:
         """Answers of the positions start .. start + len(ids), given the ids that they belong to;
         None where there is none.
         """
-        part = slice(start, start + len(ids))
-        columns = (self._kinds, self._rows, self._tokens, self._confidences)
-        cells = zip(ids, *(column[part].tolist() for column in columns), strict=True)
-        return [self._answer(id_, *values) for id_, *values in cells]
+        rows = self._rows[start : start + len(ids)].tolist()
+        return [
+            _parsed(id_, self._answers[row - 1]) if row else None
+            for id_, row in zip(ids, rows, strict=True)
+        ]
 
-    def _answer(
-        self, id_: str, kind: int, row: int, tokens: int, confidence: float
-    ) -> Answer | None:
-        if kind == _FAILURE:
-            return Failure(id_, self._texts[row])
-        if not kind:
-            return None
-        weights = self._weights[row]
-        return Completion(
-            id_,
-            self._texts[row],
-            tokens,
-            kind == _TRUNCATED,
-            json.loads(weights) if weights else {},
-            None if math.isnan(confidence) else confidence,
-        )
+
+def _parsed(id_: str, text: str) -> Answer:
+    values = json.loads(text)
+    return Failure(id_, **values) if "reason" in values else Completion(id_, **values)
+
+
+def _spelled(answer: Answer) -> str:
+    values: dict[str, Any] = {"reason": answer.reason} if isinstance(answer, Failure) else {}
+    if isinstance(answer, Completion):
+        values = {"text": answer.text, "tokens": answer.tokens, "truncated": answer.truncated}
+        values |= {"weights": dict(answer.weights), "confidence": answer.confidence}
+    return json.dumps(values, ensure_ascii=False)
 
 
 _SUM = 16
 """Hex digits of a segment's sha256 in its name."""
-_WHOLE, _TRUNCATED, _FAILURE = 1, 2, 3
-"""Kinds of answers; 0 is none."""
-
-
-def _kinds(table: pa.Table) -> NDArray[np.uint8]:
-    truncated, failed = (
-        integers(column.combine_chunks().cast(pa.uint8()))
-        for column in (table["truncated"], pc.is_valid(table["failure"]))
-    )
-    return np.where(failed, _FAILURE, np.where(truncated, _TRUNCATED, _WHOLE)).astype(np.uint8)
-
-
-def _once(
-    rows: NDArray[np.int64], positions: NDArray[np.uint32], known: NDArray[np.uint8]
-) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-    new = known[positions] == 0
-    positions, first = np.unique(positions[new], return_index=True)
-    return rows[new][first], positions
-
-
-def _spelled(answer: Answer) -> str | None:
-    if isinstance(answer, Failure) or not answer.weights:
-        return None
-    return json.dumps(dict(answer.weights), ensure_ascii=False)
 
 
 def _keys(table: pa.Table) -> Keys:
@@ -173,20 +131,8 @@ class GenerationCache:
         if not kept:
             return None
         name = hashlib.blake2b(b"".join(key for key, _ in kept), digest_size=16).hexdigest()
-        table = pa.Table.from_pydict(
-            {
-                "key": [key for key, _ in kept],
-                "text": [a.text if isinstance(a, Completion) else None for _, a in kept],
-                "failure": [a.reason if isinstance(a, Failure) else None for _, a in kept],
-                "tokens": [a.tokens if isinstance(a, Completion) else 0 for _, a in kept],
-                "truncated": [isinstance(a, Completion) and a.truncated for _, a in kept],
-                "weights": [_spelled(a) for _, a in kept],
-                "confidence": [
-                    a.confidence if isinstance(a, Completion) else None for _, a in kept
-                ],
-            },
-            schema=SCHEMA,
-        )
+        columns = {"key": [key for key, _ in kept], "answer": [_spelled(a) for _, a in kept]}
+        table = pa.Table.from_pydict(columns, schema=SCHEMA)
         buffer = io.BytesIO()
         pq.write_table(table, buffer, compression="zstd")
         data = buffer.getvalue()

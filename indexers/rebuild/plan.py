@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pyroaring import BitMap
 
@@ -186,7 +186,7 @@ def generate_missing(job: Job, plan: Plan, advance: Advance) -> dict[str, Failur
 
 
 Proposal = tuple[str, float]
-"""A title or keyword, and its source's confidence in it, 0 to 1."""
+"""A keyword, and how sure its source is of it, 0 to 1."""
 
 SEPARATORS = {"bm25": "; ", "statistical": ", "}
 """Separators in a prompt. Semicolons separate titles, which are long; keywords look as they do in
@@ -207,62 +207,40 @@ def search_results(
     Raises MissingExtraError without the extra `statistical`, GeneratorError where nothing can be
     learned from the labels.
     """
-    source = workspace.settings.prompts.source(side)
-    # BM25's scores compare a title with the best one; they are not probabilities.
-    scored = source == "statistical"
-    spelled = {
-        id_: [_spell(*proposal, scored=scored) for proposal in own]
-        for id_, own in proposals(workspace, side, entities).items()
-    }
-    return lambda entity: spelled[entity.id]
+    if workspace.settings.prompts.source(side) == "bm25":
+        shown = by_bm25(workspace.dataset.items, entities, SEARCH_RESULTS)
+    else:
+        with workspace.generator("query", "statistical") as generator:
+            assert isinstance(generator, Statistical)
+            found = by_statistical(generator, entities, SEARCH_RESULTS, workspace.store)
+        shown = {
+            id_: [f"{word} ({min(9, int(10 * sure))})" for word, sure in own]
+            for id_, own in found.items()
+        }
+    return lambda entity: shown[entity.id]
 
 
-def proposals(
-    workspace: Workspace, side: Side, entities: Sequence[Entity]
-) -> Mapping[str, list[Proposal]]:
-    """Entity id -> what the side's prompt variant proposes for it, best first.
+def by_bm25(items: Sequence[Item], entities: Sequence[Entity], size: int) -> dict[str, list[str]]:
+    """Titles of the best items for a query's text or an item's title, never its own.
 
-    Raises as `search_results` does.
-    """
-    settings = workspace.settings.prompts
-    if settings.source(side) == "bm25":
-        return by_bm25(workspace.dataset.items, entities, SEARCH_RESULTS)
-    with workspace.generator("query", "statistical") as generator:
-        return by_statistical(
-            cast("Statistical", generator), entities, SEARCH_RESULTS, workspace.store
-        )
-
-
-def _spell(text: str, sure: float, *, scored: bool) -> str:
-    return f"{text} ({min(9, int(10 * sure))})" if scored else text
-
-
-def by_bm25(
-    items: Sequence[Item], entities: Sequence[Entity], size: int
-) -> Mapping[str, list[Proposal]]:
-    """Titles of the best items for a query's text or an item's title, never its own; the confidence
-    is the score relative to the best one.
-
-    Titles are normalised as keywords are, so that a title that a model copies retrieves its item.
+    They are normalised as keywords are, so that a title that a model copies retrieves its item.
     """
     from indexers.text import Lexical
 
     lexical = Lexical(items)
-    found: dict[str, list[Proposal]] = {}
+    found: dict[str, list[str]] = {}
     for entity in entities:
-        ranked = lexical.rank(self_text(entity), size + 1)
+        ranked = (item for item, _ in lexical.rank(self_text(entity), size + 1))
         own = entity.id if isinstance(entity, Item) else None
-        others = [(self_keyword(item.title), score) for item, score in ranked if item.id != own][
-            :size
-        ]
-        found[entity.id] = [(title, score / others[0][1]) for title, score in others]
+        others = [self_keyword(item.title) for item in ranked if item.id != own]
+        found[entity.id] = others[:size]
     return found
 
 
 def by_statistical(
     generator: Statistical, entities: Sequence[Entity], size: int, store: Store
-) -> Mapping[str, list[Proposal]]:
-    """Keywords by `statistical`, its own choice first; the confidence is the mean probability of
+) -> dict[str, list[Proposal]]:
+    """Keywords by `statistical`, its own choice first; it is as sure as the mean probability of
     their owners.
 
     For training queries they are out of fold; for items they are the items' keywords. They are
@@ -288,16 +266,9 @@ def _text(entity: Entity) -> str:
 
 
 def _propose(generator: Statistical, entities: Sequence[Entity], size: int) -> list[list[Proposal]]:
-    found: list[list[Proposal]] = []
-    for batch in batched(entities, _BATCH):
-        queries = iter(
-            generator.artefact.proposals([e for e in batch if isinstance(e, Query)], size)
-        )
-        for entity in batch:
-            if isinstance(entity, Item):
-                found.append(
-                    [(word, 1.0) for word in generator.artefact.item_keywords(entity)[:size]]
-                )
-            else:
-                found.append(next(queries))
-    return found
+    artefact, items = generator.artefact, [e for e in entities if isinstance(e, Item)]
+    queries = batched([e for e in entities if isinstance(e, Query)], _BATCH)
+    return [
+        *([(word, 1.0) for word in artefact.item_keywords(item)[:size]] for item in items),
+        *(own for batch in queries for own in artefact.proposals(batch, size)),
+    ]

@@ -81,7 +81,7 @@ class Outcome:
             "fields": dict(rebuilt.snapshot.manifest.fields),
             "why": self.why,
             "prompted": self.prompted,
-            "parse": rebuilt.parse_stats.as_dict(),
+            "truncated": rebuilt.truncated,
             "index": self.index,
             "published": self.published,
         }

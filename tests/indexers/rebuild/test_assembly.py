@@ -11,27 +11,10 @@ from cogr.snapshots import Row
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Request
 from indexers.generators.scripted import Scripted
-from indexers.rebuild.assembly import ParseStats, Rebuilt
 from indexers.rebuild.plan import Carried, Job
 from indexers.rebuild.run import generate_and_freeze
 
 ITEMS = [Item(f"i{n}", f"Title {n}", "one two three four") for n in range(9)]
-
-
-def job(store: Store, items: list[Item] = ITEMS, k_max: int = 30, answer: str = "") -> Job:
-    generator = Scripted(answers={"i3": answer}) if answer else Scripted()
-    return Job("item", items, generator, Prompter(PAPER["item"]), store, "data", k_max=k_max)
-
-
-def outcome(rebuilt: Rebuilt) -> tuple[object, ...]:
-    return (
-        rebuilt.snapshot.id,
-        rebuilt.snapshot.manifest,
-        rebuilt.parse_stats,
-        dict(rebuilt.set_aside),
-        rebuilt.cut_to_budget,
-        rebuilt.cut_prompts,
-    )
 
 
 class Weighing(Scripted):
@@ -60,28 +43,6 @@ def test_a_querys_weights_and_confidence_are_kept_and_an_items_are_not(store: St
         weighing, entities=queries[1:], carried=Carried(made, frozenset({"q2"})), weights=False
     )
     assert list(generate_and_freeze(carried).snapshot.rows()) == list(unweighted.rows())
-    items = replace(job(store), generator=Weighing())
+    items = Job("item", ITEMS, Weighing(), Prompter(PAPER["item"]), store, "data")
     row = next(generate_and_freeze(items).snapshot.rows())
     assert (row.weights, row.confidence) == ((), None)
-
-
-def test_counts() -> None:
-    stats = ParseStats()
-    assert stats.mean_keywords == 0.0
-    stats.add(Completion("1", "sofa, couch, Sofa", tokens=7))
-    stats.add(Completion("2", "1. sofa\n2. couch", tokens=9, truncated=True))
-    stats.add(Completion("3", "", tokens=1))
-    stats.add(Completion("4", "very " * 100))
-    stats.add(Completion("5", "blush sofa, f blush blush blush eine, caf\ufffd, ha ha ha"))
-    assert stats.as_dict() == {
-        "completions": 5,
-        "empty": 2,
-        "truncated": 1,
-        "keywords": 5,
-        "repeated": 1,
-        "overlong": 1,
-        "broken": 1,
-        "looping": 2,
-        "tokens": 17,
-        "mean_keywords": 1.0,
-    }

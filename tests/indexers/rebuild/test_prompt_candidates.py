@@ -40,10 +40,7 @@ def test_a_prompt_without_the_placeholder_asks_nobody(store: Path) -> None:
 def test_titles_by_bm25_best_first_and_never_an_items_own() -> None:
     items = [Item("1", "Velvet sofa"), Item("2", "Velvet sofa bed"), Item("3", "Oak table")]
     found = by_bm25(items, [Query("q", "velvet sofa"), Query("none", "lamp"), items[0]], 2)
-    assert [title for title, _ in found["q"]] == ["velvet sofa", "velvet sofa bed"]
-    assert found["q"][0][1] == 1.0 > found["q"][1][1] > 0
-    assert found["none"] == []
-    assert [title for title, _ in found["1"]] == ["velvet sofa bed"]
+    assert found == {"q": ["velvet sofa", "velvet sofa bed"], "none": [], "1": ["velvet sofa bed"]}
 
 
 @pytest.mark.parametrize(
