@@ -11,7 +11,6 @@ from typing import Any
 from cogr.datasets.changes import Changes
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
-from cogr.metrics import retrieved_ids
 from cogr.records import Dataset, Item, Query, Split
 from indexers.generators.statistical.artefact import Artefact, rankings
 from indexers.generators.statistical.new_items import (
@@ -93,4 +92,6 @@ def _retrieved(
     mirror: Mirror, asked: Mapping[str, Sequence[str]], queries: Sequence[Query]
 ) -> Retrieved:
     words = {query.id: [*asked[query.id], self_keyword(query.text)] for query in queries}
-    return retrieved_ids(mirror, words)
+    return {
+        id_: frozenset(map(mirror.id_of, mirror.retrieved(some))) for id_, some in words.items()
+    }

@@ -27,12 +27,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, unquote_plus
-
-if TYPE_CHECKING:
-    pass
-
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
@@ -128,7 +123,6 @@ _SECRET_NAME = re.compile(
 _LEAST = 6
 """Shorter secrets are not masked, because they occur in ordinary words."""
 _JOINERS = "\u200c\u200d"
-_JOINED = frozenset("LMSN")
 
 learned: set[str] = set()
 """Every secret of this process, in all its spellings."""
@@ -188,32 +182,19 @@ def visible(text: str, *, keep: str = "\n\t") -> str:
     r"""The text with control and format characters as escapes, such as \x1b and \u202e.
 
     Those are the categories Cc (but for `keep`), Cf (directions, tags, zero widths), Cs, Zl and Zp.
-    The zero-width joiners U+200C and U+200D stay between two letters, marks, digits or symbols,
-    where Persian, Indic scripts and emoji need them.
+    The zero-width joiners U+200C and U+200D stay: Persian, Indic scripts and emoji need them.
     """
     if text.isprintable():
         return text
-    shown = []
-    for at, character in enumerate(text):
-        controls = (
-            unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
-            and character not in keep
-        )
-        joins = (
-            controls and character in _JOINERS and _stands(text, at - 1) and _stands(text, at + 1)
-        )
-        shown.append(_escape(character) if controls and not joins else character)
-    return "".join(shown)
+    return "".join(
+        character.encode("unicode_escape").decode("ascii")
+        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+        and character not in keep + _JOINERS
+        else character
+        for character in text
+    )
 
 
 def one_line(text: str) -> str:
     """`masked` and `visible` on one line: a sentence for a person, or a line of a log."""
     return visible(masked(text), keep="")
-
-
-def _stands(text: str, at: int) -> bool:
-    return 0 <= at < len(text) and unicodedata.category(text[at])[0] in _JOINED
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,18 +107,6 @@ class Figures:
             name: float(np.sqrt(correction * np.sum((share * (values - self.means[name])) ** 2)))
             for name, values in self.values.items()
         }
-
-    def of(self, query: str) -> dict[str, float]:
-        """The values of one query. Raises DataError when it is not among them."""
-        if query not in self._at:
-            raise DataError(
-                f"There are no figures of query {query!r}, only of {len(self.queries)} others."
-            )
-        return {name: float(values[self._at[query]]) for name, values in self.values.items()}
-
-    @cached_property
-    def _at(self) -> dict[str, int]:
-        return {query: at for at, query in enumerate(self.queries)}
 
 
 def full_set(
@@ -222,12 +210,10 @@ class Cutoff:
 
     Attributes:
         k: the cutoff; the smallest one where several are equal.
-        curve: float64, (longest ranking,): macro F1 at cutoffs 1, 2, ...
     """
 
     k: int
     f1: float
-    curve: NDArray[np.float64]
 
 
 def sweep_cutoff(
@@ -257,7 +243,7 @@ def sweep_cutoff(
         if len(f1):
             curve[len(f1) :] += share * f1[-1]
     best = int(np.argmax(curve))
-    return Cutoff(best + 1, float(curve[best]), curve)
+    return Cutoff(best + 1, float(curve[best]))
 
 
 def _figures(
@@ -286,9 +272,6 @@ def _weights(queries: Iterable[str], weights: Mapping[str, float] | None) -> NDA
 
 def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
-
-
-Found = TypeVar("Found")
 
 
 def rows_of_queries(
@@ -325,20 +308,6 @@ def rows_of_queries(
     return found
 
 
-def search_all(
-    search: Callable[[Mapping[str, float]], Found], rows: Mapping[str, Row]
-) -> dict[str, Found]:
-    """Query id -> result of a search for S_q ∪ {q} with weights."""
-    return {id_: search(row.weighted) for id_, row in rows.items()}
-
-
-def retrieved_ids(mirror: Mirror, asked: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
-    """Query id -> ids of the items that its keywords retrieve."""
-    return {
-        id_: frozenset(map(mirror.id_of, mirror.retrieved(words))) for id_, words in asked.items()
-    }
-
-
 def set_figures(
     dataset: Dataset,
     queries: Sequence[Query],
@@ -355,11 +324,6 @@ def set_figures(
     return full_set(retrieved, relevant, {query.id: query.weight for query in queries})
 
 
-def f1_of_pair(mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot) -> float:
-    """Macro F1 of a pair on one split; arguments and errors as of `figures_of_pair`."""
-    return figures_of_pair(mirror, dataset, split, query).means["f1"]
-
-
 def figures_of_pair(mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot) -> Figures:
     """P, R and F1 of a pair on one split, equal to those of `evaluate`, but without ranking the
     retrieved items.
@@ -371,7 +335,7 @@ def figures_of_pair(mirror: Mirror, dataset: Dataset, split: Split, query: Snaps
     """
     queries = dataset.require(split)
     rows = rows_of_queries(queries, query, unknown=True)
-    retrieved = search_all(mirror.retrieved, rows)
+    retrieved = {id_: mirror.retrieved(row.weighted) for id_, row in rows.items()}
     return set_figures(dataset, queries, retrieved, lambda ids: _dense(mirror, ids))
 
 

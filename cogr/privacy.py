@@ -1,8 +1,8 @@
 """The one filter for the texts of queries, whichever way they come in: logs, clicks, the expander's
 backlog and cache.
 
-A text with an e-mail address, an international telephone number, the number of a payment card or a
-bank account with a valid checksum, or an IP address is left out whole, and counted by its reason.
+A text with an e-mail address, an international telephone number, or the number of a payment card or
+a bank account with a valid checksum is left out whole, and counted by its reason.
 A text is normalised before it is matched: compatibility forms, digits of other scripts, invisible
 characters and dashes hide nothing. National telephone numbers, names and postal addresses have no
 form of their own; few people ask them, so that a least number of clients keeps them out.
@@ -10,7 +10,6 @@ form of their own; few people ask them, so that a least number of clients keeps 
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import unicodedata
 from collections import Counter
@@ -28,7 +27,7 @@ TOO_LONG = f"queries longer than {LONGEST} characters"
 EMPTY = "queries without a letter or digit"
 
 _FEWEST_DIGITS = 4
-"""Of a number that is looked for; an IPv6 address may have fewer."""
+"""Of a number that is looked for."""
 _INVISIBLE = {"Cf", "Cs", "Mn", "Me"}
 _FILLERS = "\u115f\u1160\u2800\u3164"
 _EMAIL = re.compile(r"[\w.+-]+\s?@\s?[\w-]+(?:\.[\w-]+)+")
@@ -38,8 +37,6 @@ _CARD = re.compile(r"3[47]\d{13}|(?:[2456]\d|35)\d{14}(?:\d{3})?")
 """Not of 13 and 14 digits, which are those of article numbers (EAN, GTIN)."""
 _IBAN = re.compile(r"(?<![a-z0-9])[a-z]{2}\d{2}(?:[ .-]?[a-z0-9]){11,}")
 _IBAN_LENGTHS = range(15, 35)
-_IPV4 = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?!\.?\d)")
-_IPV6 = re.compile(r"(?<![\w:.])(?=[a-f:.]*\d)[\da-f.]*:[\da-f:.]+(?!\w)")
 
 
 class QueryFilter:
@@ -49,13 +46,12 @@ class QueryFilter:
         counts: reason -> texts that were left out.
     """
 
-    def __init__(self, personal: bool = True) -> None:
+    def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._personal = personal
 
     def keeps(self, text: str) -> bool:
         """Whether a text may be kept."""
-        kind = personal_data(text) if self._personal and len(text) <= LONGEST else ""
+        kind = personal_data(text) if len(text) <= LONGEST else ""
         if reason := TOO_LONG if len(text) > LONGEST else kind and f"queries with {kind}":
             self.counts[reason] += 1
         return not reason
@@ -72,7 +68,7 @@ def personal_data(text: str) -> str:
     text = _plain(text)
     if "@" in text and _EMAIL.search(text):
         return "an e-mail address"
-    if sum(map(str.isdecimal, text)) < _FEWEST_DIGITS and ":" not in text:
+    if sum(map(str.isdecimal, text)) < _FEWEST_DIGITS:
         return ""
     for kind, found in _KINDS.items():
         if found(text):
@@ -124,27 +120,10 @@ def _has_account(text: str) -> bool:
     )
 
 
-def _has_ip(text: str) -> bool:
-    return any(
-        _is_ip(match[0]) or _is_ip(match[0].rstrip(".:"))
-        for pattern in (_IPV4, _IPV6)
-        for match in pattern.finditer(text)
-    )
-
-
-def _is_ip(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
 _KINDS = {
     "a telephone number": _has_phone,
     "a payment card number": _has_card,
     "a bank account number": _has_account,
-    "an IP address": _has_ip,
 }
 
 

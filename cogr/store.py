@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -27,11 +28,6 @@ from fsspec.implementations.local import LocalFileSystem
 
 from cogr.errors import LockedError, ServiceError, StorageError, masked
 
-try:
-    import fcntl
-except ImportError:  # Windows; `Store` raises an error for it.
-    fcntl = None  # type: ignore[assignment]
-
 _YOUNG = 5.0
 """Seconds for which a new temporary file is not removed: it is locked only after its creation."""
 
@@ -42,11 +38,6 @@ class Store:
     """
 
     def __init__(self, url: str | Path) -> None:
-        if fcntl is None:
-            raise StorageError(
-                "The store locks its files by fcntl, which Windows lacks: run CoGR on Linux or "
-                "macOS, on Windows in WSL 2 or a container."
-            )
         self._opened = str(url)
         self.url = masked(self._opened)
         try:

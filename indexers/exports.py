@@ -13,7 +13,7 @@ from pathlib import Path
 from cogr.datasets.judgements import FORMATS, Judged
 from cogr.datasets.reading import Place
 from cogr.errors import SettingsError, SnapshotError
-from cogr.metrics import rows_of_queries, search_all
+from cogr.metrics import rows_of_queries
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Row, Snapshot, open_snapshot
 from cogr.store import replacing
@@ -65,7 +65,7 @@ def run_of(workspace: Workspace, pair: Pair, size: int) -> dict[str, Sequence[Hi
     def search(keywords: Mapping[str, float]) -> Sequence[Hit]:
         return workspace.backend.search(keywords, size=size, snapshot=pair.item).hits
 
-    return search_all(search, pair.rows)
+    return {id_: search(row.weighted) for id_, row in pair.rows.items()}
 
 
 def write_run(run: Mapping[str, Sequence[Hit]], pair: Pair, to: Path) -> int:

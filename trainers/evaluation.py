@@ -20,7 +20,6 @@ from cogr.metrics import (
     measure,
     per_query,
     rows_of_queries,
-    search_all,
     sweep_cutoff,
 )
 from cogr.records import SPLITS, Dataset, Query, Split
@@ -183,7 +182,7 @@ def evaluate(
 
     started = time.monotonic()
     rows = rows_of_queries(queries, query, weights=weights)
-    found = per_query(dataset, queries, search_all(search, rows))
+    found = per_query(dataset, queries, {id_: search(row.weighted) for id_, row in rows.items()})
     return Evaluation(
         split=split,
         item=item.id,

@@ -17,7 +17,7 @@ import numpy as np
 from cogr.datasets.builder import by_hash
 from cogr.datasets.changes import Changes
 from cogr.errors import DataError
-from cogr.metrics import full_set, rows_of_queries, search_all
+from cogr.metrics import full_set, rows_of_queries
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Snapshot
 from indexers.backends.memory import MemoryBackend
@@ -78,7 +78,8 @@ def _retrieved(items: Snapshot, asked: Snapshot, queries: Sequence[Query]) -> Re
         found = backend.retrieved(keywords, snapshot=items.id)
         return frozenset(hit.id for hit in found.hits)
 
-    return search_all(search, rows_of_queries(queries, asked, unknown=True))
+    rows = rows_of_queries(queries, asked, unknown=True)
+    return {id_: search(row.weighted) for id_, row in rows.items()}
 
 
 def figures(

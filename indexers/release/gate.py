@@ -15,7 +15,7 @@ from pyroaring import BitMap
 
 from cogr.errors import CheckFailedError, SnapshotError
 from cogr.matching.mirror import Mirror
-from cogr.metrics import f1_of_pair
+from cogr.metrics import figures_of_pair
 from cogr.records import SIDES, Dataset, Side, Split
 from cogr.settings.serving import PublishSettings
 from cogr.snapshots import Snapshot, open_snapshot, read_manifest
@@ -55,7 +55,7 @@ def measure(dataset: Dataset, split: Split | None, item: Snapshot, query: Snapsh
     would pass.
     """
     mirror = mirror_of(item)
-    f1 = f1_of_pair(mirror, dataset, split, query) if split else None
+    f1 = figures_of_pair(mirror, dataset, split, query).means["f1"] if split else None
     unreached = _unreached(mirror, query)
     if math.isnan(unreached + (f1 or 0.0)):
         raise CheckFailedError(

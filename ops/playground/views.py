@@ -244,7 +244,7 @@ class Search:
 
 
 def _figures(found: SetLike, relevant: SetLike) -> dict[str, float]:
-    return full_set({"it": found}, {"it": relevant}).of("it")
+    return full_set({"it": found}, {"it": relevant}).means
 
 
 def baseline(catalogue: Catalogue, query: str, cut: int, size: int) -> dict[str, Any]:

@@ -1,10 +1,7 @@
-"""Laws of `normalise` and `parse`, examples of what models write, and fuzzed
-completions at scale.
-"""
+"""Laws of `normalise` and `parse`, examples of what models write, and time by length."""
 
 from __future__ import annotations
 
-import random
 import time
 import unicodedata
 
@@ -123,31 +120,11 @@ def test_own_texts_in_a_form_that_a_completion_can_say(text: str, keyword: str) 
     )
 
 
+_SAID = "Keywords:|keyword|:|<think>|</think>|```|,|;|1.|- | |a|K\u0301|\n|\ufffd| sofa sofa"
 own_text = st.one_of(
     strange_text,
     st.text(st.one_of(st.characters(), st.sampled_from(TRICKY + SEPARATORS)), max_size=400),
-    st.lists(
-        st.sampled_from(
-            [
-                "Keywords:",
-                "keyword",
-                ":",
-                "<think>",
-                "</think>",
-                "```",
-                ",",
-                ";",
-                "1.",
-                "- ",
-                " ",
-                "a",
-                "K\u0301",
-                "\n",
-                "\ufffd",
-                " sofa sofa",
-            ]
-        )
-    ).map("".join),
+    st.lists(st.sampled_from(_SAID.split("|"))).map("".join),
 )
 
 
@@ -263,42 +240,6 @@ def test_budget_counts_distinct_keywords(words: list[str], k_max: int) -> None:
 
 # scale
 # ------------------------------------------------------------------------------
-
-_PIECES = (
-    "sofa", "wireless headphones", "C++", "50%", "Keywords:", "<think>",
-    "</think>", "```json", "```", '{"keywords": [', "]}",
-    "| a | b |\n|---|---|\n", "1. ", "- ", "* ", "• ", "**", '"', "“", "'",
-    "`", "# ", "🛋️", "👩‍👩‍👧", "أريكة", "ספה", "\u202e", "沙发", "、", "，", "؛",
-    ",", ", ", ";", "\n", "\r\n", "\t", "\x00", "\ufeff", "\ud83d", "ﬁ",
-    "İ", "ß", "½", "e\u0301", "...", "---", "\\", "  ",
-)  # fmt: skip
-
-
-def fuzzed(rng: random.Random) -> str:
-    """One completion as models or line noise write it."""
-    if rng.random() < 0.3:
-        return rng.randbytes(rng.randrange(200)).decode(
-            "utf-8", rng.choice(("replace", "surrogateescape", "ignore"))
-        )
-    if rng.random() < 0.1:
-        return "".join(chr(rng.randrange(0x110000)) for _ in range(rng.randrange(40)))
-    return "".join(rng.choices(_PIECES, k=rng.randrange(40)))
-
-
-def check(completion: str) -> None:
-    for keyword in parse(completion):
-        assert keyword
-        assert len(keyword) <= MAX_KEYWORD_CHARS
-        assert normalise(keyword) == keyword
-        assert not set(keyword) & set(SEPARATORS), (completion, keyword)
-
-
-@pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.drill)])
-def test_fuzzed_completions_never_raise(count: int) -> None:
-    rng = random.Random(7)
-    for _ in range(count):
-        check(fuzzed(rng))
-
 
 MEGABYTE = 1_000_000
 LONG_LINES = {

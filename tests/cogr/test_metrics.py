@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from cogr.errors import DataError
-from cogr.metrics import f1_of, full_set, judged_only, ranked, sweep_cutoff
+from cogr.metrics import Figures, f1_of, full_set, ranked, sweep_cutoff
 
 ITEMS = [f"i{number}" for number in range(12)]
 QUERIES = [f"q{number}" for number in range(5)]
@@ -19,6 +19,11 @@ runs = st.dictionaries(st.sampled_from(QUERIES), st.lists(st.sampled_from(ITEMS)
 labels = st.dictionaries(
     st.sampled_from(QUERIES), st.frozensets(st.sampled_from(ITEMS)), min_size=1
 )
+
+
+def of(figures: Figures, query: str) -> dict[str, float]:
+    at = figures.queries.index(query)
+    return {name: float(values[at]) for name, values in figures.values.items()}
 
 
 def prf(found: set[str], wanted: frozenset[str]) -> tuple[float, float, float]:
@@ -47,7 +52,7 @@ def test_full_set(run: dict[str, list[str]], relevant: dict[str, frozenset[str]]
     figures = full_set({query: frozenset(ids) for query, ids in run.items()}, relevant)
     expected = {query: prf(set(run.get(query, ())), wanted) for query, wanted in relevant.items()}
     for query, values in expected.items():
-        assert tuple(figures.of(query).values()) == pytest.approx(values)
+        assert tuple(of(figures, query).values()) == pytest.approx(values)
     assert tuple(figures.means.values()) == pytest.approx(np.mean([*expected.values()], axis=0))
     bitmaps = full_set(
         {query: BitMap(ITEMS.index(id_) for id_ in ids) for query, ids in run.items()},
@@ -88,7 +93,7 @@ def test_figures_are_those_of_ir_measures(
             expected[row.query_id, names[row.measure]] = row.value
         found = ranked(run, relevant, cutoffs=[k])
         for (query, name), value in expected.items():
-            assert found.of(query)[name] == pytest.approx(value), (query, name)
+            assert of(found, query)[name] == pytest.approx(value), (query, name)
 
 
 @settings(max_examples=60, deadline=None)
@@ -122,7 +127,7 @@ def test_ndcg_of_fractional_grades_is_ir_measures_of_their_multiples(
         for row in ir_measures.iter_calc([nDCG @ k], qrels, scored) if qrels and scored else ():
             expected[row.query_id] = row.value
         found = ranked(run, relevant, cutoffs=[k], grades=fractions)
-        assert [found.of(query)[f"nDCG@{k}"] for query in judged] == pytest.approx(
+        assert [of(found, query)[f"nDCG@{k}"] for query in judged] == pytest.approx(
             list(expected.values())
         )
 
@@ -143,11 +148,6 @@ def test_weights_and_standard_errors() -> None:
             full_set(retrieved, relevant, wrong)
 
 
-def test_judged_only() -> None:
-    run = {"q1": ["c", "a", "b"], "q2": ["a"]}
-    assert judged_only(run, {"q1": {"a": 0.0, "b": 2.0}}) == {"q1": ["a", "b"], "q2": []}
-
-
 @given(runs.filter(lambda run: any(run.values())), labels)
 def test_sweep_equals_trying_every_cutoff(
     run: dict[str, list[str]], relevant: dict[str, frozenset[str]]
@@ -162,7 +162,6 @@ def test_sweep_equals_trying_every_cutoff(
         for k in range(1, longest + 1)
     ]
     cutoff = sweep_cutoff(run, relevant)
-    assert cutoff.curve == pytest.approx(tried)
     assert cutoff.f1 == pytest.approx(max(tried))
     assert tried[cutoff.k - 1] == pytest.approx(max(tried))
 
@@ -170,5 +169,3 @@ def test_sweep_equals_trying_every_cutoff(
 def test_nothing_to_measure_is_refused() -> None:
     with pytest.raises(DataError, match="no queries"):
         full_set({}, {})
-    with pytest.raises(DataError, match="no figures of query 'x'"):
-        full_set({}, {"q": {"a"}}).of("x")

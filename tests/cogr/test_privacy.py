@@ -34,15 +34,6 @@ PERSONAL = {
         "ＤＥ８９ ３７０４ ００４４ ０５３２ ０１３０ ００",
         "iban: GB82 WEST 1234 5698 7654 32",
     ),
-    "an IP address": (
-        "router 192.168.0.17",
-        "192.168.0.17.",
-        "fe80::1%eth0",
-        "http://[2001:db8::1]:80/",
-        "2001:0db8:85a3:0000:0000:8a2e:0370:7334",
-        "２００１:ｄｂ８::１.",
-        "::ffff:192.0.2.1",
-    ),
     "": (
         "4006381333931",
         "4111 1111 1111 1112",
@@ -74,4 +65,3 @@ def test_what_is_left_out_is_counted_by_its_reason() -> None:
         "queries longer than 512 characters": 1,
         "queries without a letter or digit": 1,
     }
-    assert QueryFilter(personal=False).keeps("bob@example.com")

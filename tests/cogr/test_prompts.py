@@ -24,32 +24,29 @@ from cogr.records import Item, Query
 SOFA = Item("1", "Velvet sofa", "Green, three seats")
 
 
-def test_the_papers_query_prompt() -> None:
-    prompt = Prompter(PAPER["query"])(Query("q", "couch"))
-    assert prompt.messages == [
-        {"role": "system", "content": "You expand user search queries into matching keywords."},
-        {
-            "role": "user",
-            "content": "List keywords (synonyms, related terms, item categories) that the query "
-            "should match against. "
-            "Output only a comma-separated list of keywords, no explanation.\nUser query: couch",
-        },
-    ]
+PAPERS = {
+    "query": (
+        "You expand user search queries into matching keywords.",
+        "List keywords (synonyms, related terms, item categories) that the query should match "
+        "against. Output only a comma-separated list of keywords, no explanation.\n"
+        "User query: couch",
+    ),
+    "item": (
+        "You extract search keywords from item titles and descriptions.",
+        "List keywords for lexical search matching. "
+        "Output only a comma-separated list of keywords, no explanation.\n"
+        "Item title: Velvet sofa\nItem Description: Green, three seats",
+    ),
+}
 
 
-def test_the_papers_item_prompt() -> None:
-    prompt = Prompter(PAPER["item"])(SOFA)
+@pytest.mark.parametrize("side", PAPERS)
+def test_the_papers_prompts(side: Any) -> None:
+    prompt = Prompter(PAPER[side])(SOFA if side == "item" else Query("q", "couch"))
+    system, user = PAPERS[side]
     assert prompt.messages == [
-        {
-            "role": "system",
-            "content": "You extract search keywords from item titles and descriptions.",
-        },
-        {
-            "role": "user",
-            "content": "List keywords for lexical search matching. "
-            "Output only a comma-separated list of keywords, no explanation.\n"
-            "Item title: Velvet sofa\nItem Description: Green, three seats",
-        },
+        {"role": "system", "content": system},
+        {"role": "user", "content": user},
     ]
 
 
@@ -219,24 +216,15 @@ class Chat:
         return "|".join(f"{message['role']}: {message['content']}" for message in conversation)
 
 
-def test_render() -> None:
+@pytest.mark.parametrize("tokenizer", [Chat(), Chat(refuses_system=True), Chat(template=None)])
+def test_a_trainer_gets_the_messages_that_the_prompt_is_spelled_by(tokenizer: Chat) -> None:
     prompt = Prompt("Be brief.", "Sofa?")
-    assert render(prompt, Chat()) == "system: Be brief.|user: Sofa?"
-    assert render(prompt, Chat(refuses_system=True)) == "user: Be brief.\n\nSofa?"
-    assert render(prompt, Chat(template=None)) == prompt.text == "Be brief.\n\nSofa?\n"
-
-
-def test_a_trainer_gets_the_messages_that_the_prompt_is_spelled_by() -> None:
-    prompt = Prompt("Be brief.", "Sofa?")
-    assert chat(prompt, Chat()) == prompt.messages
-    assert chat(prompt, Chat(refuses_system=True)) == [
-        {"role": "user", "content": "Be brief.\n\nSofa?"}
-    ]
-    assert chat(prompt, Chat(template=None)) == prompt.text
-    for tokenizer in (Chat(), Chat(refuses_system=True)):
-        messages = chat(prompt, tokenizer)
-        assert isinstance(messages, list)
-        spelled = tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
-        )
-        assert spelled == render(prompt, tokenizer)
+    expected = {
+        (True, False): (prompt.messages, "system: Be brief.|user: Sofa?"),
+        (True, True): (
+            [{"role": "user", "content": "Be brief.\n\nSofa?"}],
+            "user: Be brief.\n\nSofa?",
+        ),
+        (False, False): ("Be brief.\n\nSofa?\n", "Be brief.\n\nSofa?\n"),
+    }[bool(tokenizer.chat_template), tokenizer.refuses_system]
+    assert (chat(prompt, tokenizer), render(prompt, tokenizer)) == expected

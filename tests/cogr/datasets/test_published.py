@@ -117,49 +117,34 @@ def sizes(dataset: Dataset) -> dict[str, int]:
     return {split: len(queries) for split, queries in dataset.queries.items()}
 
 
-def relevant_counts(dataset: Dataset, split: str) -> list[int]:
-    return [len(dataset.relevant[query.id]) for query in dataset.queries[split]]
-
-
-def test_nfcorpus() -> None:
-    dataset = load("nfcorpus")
-    assert len(dataset.items) == 3395
-    assert sizes(dataset) == {"train": 2563, "dev": 324, "test": 323}
-    counts = relevant_counts(dataset, "test")
-    assert (round(statistics.mean(counts), 1), statistics.median(counts), max(counts)) == (
-        38.2,
-        16,
-        475,
-    )
-    assert dataset.notes == {
-        "judgements of unknown items": 500,
-        "queries without a relevant item": 34,
-    }
-    assert all(len(item.title.split()) <= 8 for item in dataset.items)
-
-
-@pytest.mark.drill
-def test_msrd() -> None:
-    dataset = load("msrd")
-    assert len(dataset.items) == 9750
-    assert sizes(dataset) == {"train": 14652, "dev": 0, "test": 1627}
-    counts = relevant_counts(dataset, "train") + relevant_counts(dataset, "test")
-    assert len(counts) == 16279
-    assert (round(statistics.mean(counts), 1), statistics.median(counts)) == (3.5, 2)
-    assert sum(count >= 10 for count in counts) == 1208
-    # Every one of the 374 is the one judged film that the corpus lacks.
-    assert dataset.notes == {"judgements of unknown items": 374}
-    assert {query.id for query in dataset.queries["test"]} == first_part(dataset, 10)
-
-
-def test_chorus() -> None:
-    dataset = load("chorus")
-    assert len(dataset.items) == 19406
-    assert sizes(dataset) == {"train": 91, "dev": 0, "test": 22}
-    counts = relevant_counts(dataset, "train") + relevant_counts(dataset, "test")
-    assert (round(statistics.mean(counts)), statistics.median(counts), max(counts)) == (14, 7, 42)
-    assert dataset.notes == {"queries without a relevant item": 135 - 113}
-    assert {query.id for query in dataset.queries["test"]} == first_part(dataset, 5)
+@pytest.mark.parametrize(
+    ("name", "items", "splits", "median", "most", "notes"),
+    [
+        ("nfcorpus", 3395, (2563, 324, 323), 16, 475, (500, 34)),
+        # Every one of the 374 is the one judged film that the corpus lacks.
+        pytest.param("msrd", 9750, (14652, 0, 1627), 2, 24, (374, 0), marks=pytest.mark.drill),
+        ("chorus", 19406, (91, 0, 22), 10.5, 40, (0, 22)),
+    ],
+)
+def test_real_data(
+    name: str,
+    items: int,
+    splits: tuple[int, int, int],
+    median: float,
+    most: int,
+    notes: tuple[int, int],
+) -> None:
+    """Sizes, relevant items of test queries, judgements of unknown items, unlabelled queries."""
+    dataset = load(name)
+    assert len(dataset.items) == items
+    assert tuple(sizes(dataset).values()) == splits
+    counts = [len(dataset.relevant[query.id]) for query in dataset.queries["test"]]
+    assert (statistics.median(counts), max(counts)) == (median, most)
+    names = ("judgements of unknown items", "queries without a relevant item")
+    assert tuple(map(dataset.notes.get, names)) == tuple(one or None for one in notes)
+    if name != "nfcorpus":
+        part = first_part(dataset, 5 if name == "chorus" else 10)
+        assert {query.id for query in dataset.queries["test"]} == part
 
 
 def first_part(dataset: Dataset, parts: int) -> set[str]:

@@ -4,10 +4,7 @@ form.
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -257,13 +254,3 @@ def test_build_from_a_snapshot(snapshot: Snapshot) -> None:
         ours, theirs = mirror.search(query, 50), expected.search(query, 50)
         assert ours.ids == theirs.ids
         assert ours.scores.tobytes() == theirs.scores.tobytes()
-
-
-@pytest.mark.drill
-def test_the_benchmark_runs() -> None:
-    script = Path(__file__).parents[3] / "benchmarks" / "bench_mirror.py"
-    found = json.loads(
-        subprocess.check_output([sys.executable, str(script), "--quick", "--json"], text=True)
-    )
-    assert len(found["rows"]) == 11
-    assert all(row["value"] > 0 for row in found["rows"][1:])

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
-from cogr.metrics import full_set, retrieved_ids, rows_of_queries
+from cogr.metrics import full_set, rows_of_queries
 from cogr.records import Dataset, Query
 from cogr.settings import load_settings
 from cogr.snapshots import Snapshot, open_snapshot
@@ -57,6 +57,12 @@ def recall(dataset: Dataset, new: frozenset[str], found: Mapping[str, frozenset[
     wanted = {q.id: dataset.relevant[q.id] & new for q in dataset.queries["test"]}
     shares = [len(found[id_] & ids) / len(ids) for id_, ids in wanted.items() if ids]
     return sum(shares) / len(shares)
+
+
+def retrieved_ids(mirror: Mirror, asked: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
+    return {
+        id_: frozenset(map(mirror.id_of, mirror.retrieved(some))) for id_, some in asked.items()
+    }
 
 
 def by_known(items: Snapshot, queries: Snapshot, dataset: Dataset) -> Mapping[str, frozenset[str]]:

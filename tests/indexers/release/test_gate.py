@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -138,7 +139,8 @@ def test_figures_that_are_no_number_never_pass(
     worse = served.pushed("item", FOREIGN_ITEMS)
     before = served.serving()
     with monkeypatch.context() as broken:
-        broken.setattr("indexers.release.gate.f1_of_pair", lambda *_: float("nan"))
+        figures = SimpleNamespace(means={"f1": float("nan")})
+        broken.setattr("indexers.release.gate.figures_of_pair", lambda *_: figures)
         ended = served.run("publish", worse)
     assert (ended.status, "are not numbers (F1 on test: nan" in ended.err) == (1, True)
     assert served.serving() == before
