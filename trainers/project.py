@@ -367,7 +367,7 @@ class Project:
 
     def train(
         self,
-        rounds: int = 5,
+        rounds: int | None = 5,
         *,
         run: str = "main",
         publish: bool = False,
@@ -376,6 +376,7 @@ class Project:
         call it again: it goes on.
 
         Args:
+            rounds: None for one more than it has.
             run: its name; a run that does not exist is begun.
             publish: then let the pair chosen on dev serve, or the last round's where rounds are
                 not judged.
@@ -383,7 +384,8 @@ class Project:
         Raises:
             MissingExtraError: without the extra `train`.
             TrainingError: a stage failed; earlier stages are kept.
-            CheckFailedError: a policy collapsed, or the gate said no; what serves stays.
+            CheckFailedError: no round is begun (`check_start`), or the gate said no; what serves
+                stays.
         """
         from trainers.training.contest import rounds_table
 

@@ -58,6 +58,13 @@ def run_rounds(
     _show(call, _project(call).train(rounds, run=run, publish=publish))
 
 
+@app.command("round")
+@common_options()
+def next_round(call: Call, run: RunOption = "main") -> None:
+    """Do the next round of a run, or the rest of one that was interrupted; SFT comes first."""
+    _show(call, _project(call).train(None, run=run))
+
+
 def _show(call: Call, trained: Trained) -> None:
     call.emit(trained.as_dict(), trained.table.show)
     if trained.found.is_behind:

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
+from cogr.errors import CheckFailedError, GeneratorError, MissingExtraError, SnapshotError
 from cogr.records import SIDES, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot, read_manifest
 from indexers.generators.statistical.generator import EVIDENCE
@@ -181,8 +181,12 @@ def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
             say(f"{'' if found.bm25 else 'bm25 and '}statistical: not measured. {error}")
     found = _with_distilled(workspace, run.state(), found, say)
     if found != known:
-        run.store.write_json(f"{run.path}/rivals.json", asdict(found))
+        _keep(run, found)
     return found
+
+
+def _keep(run: Run, found: Rivals) -> None:
+    run.store.write_json(f"{run.path}/rivals.json", asdict(found))
 
 
 def _with_distilled(workspace: Workspace, state: State, found: Rivals, say: Say) -> Rivals:
@@ -222,6 +226,29 @@ def _bm25(workspace: Workspace) -> dict[str, Mapping[str, Any]]:
         cutoff, row = words.cutoff, words.row(workspace.dataset, split)
         found[split] = {**row, "queries": len(workspace.dataset.queries[split])}
     return found
+
+
+def check_start(workspace: Workspace, run: Run, say: Say) -> None:
+    """Raises CheckFailedError where the pair of SFT is not one standard error above BM25 in F1 on
+    dev: rewards of such sets teach little.
+    """
+    known, own = known_rivals(run) or Rivals(), of_round(run.state().finished[0]).figures.get("dev")
+    if own is None:
+        return
+    try:
+        known = replace(known, bm25=known.bm25 or _bm25(workspace))
+    except MissingExtraError as missing:
+        say(f"bm25: not measured. {missing}")
+        return
+    _keep(run, known)
+    found, error, text = float(own["f1"]), float(own["f1_se"]), known.bm25["dev"]["f1"]
+    if found < text + error:
+        raise CheckFailedError(
+            f"Round 1 is not begun: on dev the pair of SFT has F1 {found:.3f}, less than one "
+            f"standard error ({error:.3f}) above BM25's {text:.3f}. Take a larger model, more "
+            'training.sft epochs, or prompts.query_variant = "proposals"; cogr-train publish '
+            "statistical needs no model."
+        )
 
 
 def _measured(workspace: Workspace, name: str, items: str, queries: str) -> Contender:

@@ -32,6 +32,7 @@ from trainers.training.contest import (
     STATISTICAL,
     Choice,
     Contender,
+    check_start,
     choose,
     contenders,
     known_rivals,
@@ -89,16 +90,25 @@ class Driver:
         self._say = say
         self.machine, _ = ranks.machine(workspace.settings.training.accelerate)
 
-    def reach(self, rounds: int) -> Round:
-        """Do SFT where it is not done, then rounds until the run has so many. Returns the last one.
+    def reach(self, rounds: int | None) -> Round:
+        """Do SFT where it is not done, then rounds until the run has so many (None: one more than
+        it has). Returns the last one.
 
-        Raises TrainingError for a stage that failed.
+        Raises:
+            TrainingError: a stage failed.
+            CheckFailedError: a pretrained pair finds no more than text search after SFT
+                (`check_start`; not by the paper's rules).
         """
+        if rounds is None:
+            rounds = self.run.state().rounds_done + 1
         if self.machine:
             return self._follow(rounds)
         with self._locked("cogr-train run"):
-            state = self.run.state()
+            state, training = self.run.state(), self.workspace.settings.training
             while not state.finished or state.rounds_done < rounds:
+                first = bool(state.finished) and len(state.rounds) == 1
+                if first and training.model != "tiny" and training.rules == "own":
+                    check_start(self.workspace, self.run, self._say)
                 self._finish(state)
                 state = self.run.state()
             return state.finished[-1]

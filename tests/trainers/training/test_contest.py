@@ -231,7 +231,7 @@ def test_a_run_needs_no_init_and_says_how_far_it_is_what_is_best_and_what_serves
 ) -> None:
     config = without_dev(tmp_path)
     asked = ("-c", config, *(part for setting in GATED for part in ("--set", setting)))
-    ended = cogr_train("run", "--rounds", "1", *asked)
+    ended = cogr_train("round", *asked)
     assert ended.status == 0, ended.err
     assert "Judged by " in ended.err.splitlines()[0]
     for line in (

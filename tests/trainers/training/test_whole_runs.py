@@ -5,19 +5,21 @@ and repaired.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from pyarrow import parquet
 
-from cogr.errors import LockedError, TrainingError
+from cogr.errors import CheckFailedError, LockedError, TrainingError
 from cogr.snapshots import open_snapshot
 from tests.commands import Command
 from tests.trainers.shop import Shop, whole
 from trainers.training import stage
+from trainers.training.contest import check_start
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.rounds import Round, State, open_run
+from trainers.training.rounds import Round, State, create, open_run
 from trainers.training.step_log import SHARES, StepLog
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
@@ -76,6 +78,24 @@ def test_the_same_round_is_refused_while_another_command_does_it(trained: Shop) 
         pytest.raises(LockedError, match="cogr-train run"),
     ):
         driver.reach(2)
+
+
+def test_no_round_begins_from_a_pretrained_pair_that_finds_no_more_than_text(
+    copied: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = copied.workspace().store.local(whole(copied)[0].model("query"))
+    asked = ("training.rules=own", f"training.model={model}")
+    run = create(copied.workspace(*asked), "pretrained")
+    run.save(State(rounds=whole(copied)[:1]))
+    with pytest.raises(CheckFailedError, match=r"Round 1 is not begun: .* above BM25's 0\.\d{3}"):
+        copied.driver_of(run, *asked).reach(None)
+    assert run.state().rounds_done == 0
+    # BM25 is measured once a run. Where it can't be, rounds go on.
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    with pytest.raises(CheckFailedError, match="Round 1 is not begun"):
+        copied.driver_of(run, *asked).reach(None)
+    check_start(copied.workspace(), open_run(copied.workspace(), "main"), copied.said.append)
+    assert copied.said[-1].startswith("bm25: not measured. ")
 
 
 def test_out_of_memory_is_tried_again_with_half_the_micro_batch(
