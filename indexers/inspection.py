@@ -26,6 +26,7 @@ from cogr.errors import MissingExtraError, ServiceError, SnapshotError
 from cogr.keywords import self_keyword
 from cogr.metrics import rows_of_queries
 from cogr.records import SPLITS, Dataset, Query
+from indexers.generators.statistical.generator import new_ids
 from indexers.text import Analyser, Lexical
 from indexers.workspace import Workspace
 
@@ -315,9 +316,14 @@ def _holes(run: Mapping[str, Sequence[str]], dataset: Dataset) -> Holes:
 
 @dataclass(frozen=True)
 class Findings:
-    """The results of `examine`. An unmeasured one is empty, with the reason in `not_measured`."""
+    """The results of `examine`. An unmeasured one is empty, with the reason in `not_measured`.
+
+    Attributes:
+        turnover: share of the items that the labels cannot know (`new_ids`).
+    """
 
     counts: Report
+    turnover: float
     leakage: Leakage
     gap: Gap
     holes: Mapping[str, Holes]
@@ -355,7 +361,8 @@ def examine(workspace: Workspace) -> Findings:
     verdict, first = counts.verdict, counts.advice
     if verdict == "train" and few:
         verdict, first = "label more", ["Label more before training."]
-    return Findings(counts, leaks, gap, found, missing, verdict, [*first, *advice])
+    turnover = _share(len(new_ids(dataset, workspace.store)), len(dataset.items))
+    return Findings(counts, turnover, leaks, gap, found, missing, verdict, [*first, *advice])
 
 
 def _measured(workspace: Workspace) -> tuple[Mapping[str, Holes], Mapping[str, str]]:

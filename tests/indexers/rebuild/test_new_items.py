@@ -20,6 +20,7 @@ from cogr.settings import load_settings
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.generators.statistical import judge_evidence
 from indexers.generators.statistical.generator import KeptFit, Statistical, new_ids
+from indexers.inspection import examine
 from indexers.workspace import Workspace
 from tests.commands import Command, Ended
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave
@@ -175,6 +176,7 @@ def test_new_items_join_a_fit(
 
     # Rebuilt, they are still new: an earlier fit has the same labels, and lacks them.
     assert new_ids(now.dataset, now.store) == new
+    assert examine(now).turnover == len(new) / 400
     for side in ("item", "query"):
         assert cogr_index("rebuild", "--side", side).status == 0
     last = workspace_of(folder)

@@ -1,10 +1,10 @@
 """Text embeddings by an encoder of sentence-transformers (Reimers and Gurevych 2019): knowledge
 that neither the labels nor the collection's words have.
 
-ONNX Runtime reads it: an encoder has `onnx/model.onnx`, as most have on the hub. The embeddings
-(points) are kept in the store, by the content of encoder and text: a text is encoded once. What
-`auto` stands for is chosen once in a store, which keeps that encoder too (`choose`), so that
-workers and later fits have the same one.
+ONNX Runtime reads an encoder that has `onnx/model.onnx`, as most have on the hub; any other one
+needs sentence-transformers (extra `encoder`). The embeddings (points) are kept in the store, by the
+content of encoder and text: a text is encoded once. What `auto` stands for is chosen once in a
+store, which keeps that encoder too (`choose`), so that workers and later fits have the same one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
@@ -24,7 +25,8 @@ import numpy as np
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.records import Item
 from cogr.store import Store, file_sha256
-from indexers.generators.model_folders import first_line, model_folder, read_json
+from indexers.generators.model_folders import digest as digest_of_model
+from indexers.generators.model_folders import first_line, model_folder, read_json, resolve_model
 from indexers.generators.statistical.ranking.matrices import Floats, unit
 
 FOLDER = "encoded"
@@ -37,6 +39,7 @@ MULTILINGUAL = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
 ONNX_FILE = "onnx/model.onnx"
 """Where sentence-transformers' folders have a model for ONNX Runtime."""
 
+_PATTERNS = (ONNX_FILE, "*.json", "1_Pooling/*.json")
 _FILES = (
     *(ONNX_FILE, "tokenizer.json", "1_Pooling/config.json"),
     *("sentence_bert_config.json", "tokenizer_config.json"),
@@ -70,7 +73,8 @@ class Encoder:
         kept: the digest of an encoder that the store keeps (`choose`); `model` is then its name.
 
     Raises:
-        GeneratorError: the folder is missing or has no ONNX model.
+        MissingExtraError: there is no ONNX model, and sentence-transformers is not installed.
+        GeneratorError: the folder is missing or not a usable model.
         ServiceError: the hub can't be reached and the model is not in its local cache.
     """
 
@@ -85,7 +89,8 @@ class Encoder:
     @cached_property
     def _encode(self) -> Callable[[list[str]], Floats]:
         if self._folder is not None:
-            return _by_onnx(self._folder)
+            by = _by_onnx if _is_onnx(self._folder) else _by_torch
+            return by(self._folder)
         assert self._store is not None, "it keeps the encoder"
         return _kept(self._store)
 
@@ -180,7 +185,7 @@ def _choose(items: Sequence[Item], language: str, store: Store | None) -> Choice
         return Choice(why="the items' texts would take more than half an hour of a core")
     model = MINILM if _is_english(items, language) else MULTILINGUAL
     try:
-        folder = _folder_of(model)
+        folder = model_folder(model, _PATTERNS)
         _by_onnx(folder)
     except (GeneratorError, MissingExtraError, ServiceError) as error:
         return Choice(why=first_line(error))
@@ -199,12 +204,16 @@ def _is_english(items: Sequence[Item], language: str) -> bool:
 
 
 def _folder_of(model: str) -> Path:
-    folder = model_folder(model, [ONNX_FILE, "*.json", "1_Pooling/*.json"])
-    if not (folder / ONNX_FILE).is_file():
-        raise GeneratorError(
-            f"The encoder {model} has no {ONNX_FILE}; name one that has, such as {MINILM}."
-        )
-    return folder
+    folder = model_folder(model, _PATTERNS)
+    if _is_onnx(folder):
+        return folder
+    if find_spec("sentence_transformers") is None:
+        raise MissingExtraError(f"An encoder without {ONNX_FILE}", "encoder")
+    return resolve_model(model)
+
+
+def _is_onnx(folder: Path) -> bool:
+    return (folder / ONNX_FILE).is_file()
 
 
 def _names(folder: Path) -> list[str]:
@@ -212,6 +221,8 @@ def _names(folder: Path) -> list[str]:
 
 
 def _digest(folder: Path) -> str:
+    if not _is_onnx(folder):
+        return digest_of_model(folder)
     lines = "".join(f"{name}\0{file_sha256(folder / name)}\n" for name in _names(folder))
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
@@ -242,7 +253,7 @@ def _by_onnx(folder: Path) -> Callable[[list[str]], Floats]:
     if pooling.get("pooling_mode") != "mean" and not pooling.get("pooling_mode_mean_tokens"):
         raise GeneratorError(
             f"The encoder {folder} does not take the mean of its tokens; use one that does, such "
-            f"as {MINILM}."
+            f"as {MINILM}, or remove its folder onnx and install cogr[encoder]."
         )
     try:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -283,3 +294,18 @@ def _context(folder: Path) -> int:
         if isinstance(said, int):
             return said
     return MOST_TOKENS
+
+
+def _by_torch(folder: Path) -> Callable[[list[str]], Floats]:
+    """What encodes texts by sentence-transformers."""
+    from sentence_transformers import SentenceTransformer
+
+    try:
+        safe = {"use_safetensors": True}
+        model = SentenceTransformer(str(folder), device="cpu", model_kwargs=safe)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise GeneratorError(
+            f"The encoder in {folder} can't be loaded: {first_line(error)}"
+        ) from error
+    model.max_seq_length = min(model.max_seq_length or MOST_TOKENS, MOST_TOKENS)
+    return lambda texts: np.asarray(model.encode(texts, show_progress_bar=False), np.float32)

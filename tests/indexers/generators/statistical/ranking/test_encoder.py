@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cogr.errors import GeneratorError, ServiceError
+from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.records import Dataset, Item, Query
 from cogr.store import Store
 from indexers.generators import model_folders
@@ -26,6 +26,8 @@ from indexers.generators.statistical.ranking.features import (
     FEW_FEATURES,
 )
 from indexers.generators.statistical.storage import open_artefact, save
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name / "config.json").write_text(said)
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 64}')
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 
     class Reader(BertModel):
         def forward(self, ids: object, mask: object, types: object) -> object:
@@ -54,7 +55,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     names = ["input_ids", "attention_mask", "token_type_ids"]
     torch.onnx.export(
-        Reader(BertConfig(vocab_size=len(words), intermediate_size=32, **sizes)).eval(),
+        Reader(BertConfig(vocab_size=len(words), intermediate_size=32, **SIZES)).eval(),
         tuple(torch.ones(2, 7, dtype=torch.int64) for _ in names),
         str(folder / module.ONNX_FILE),
         input_names=names,
@@ -77,6 +78,30 @@ def test_points_have_length_one_and_are_kept(
     again = Encoder(str(model), Store(tmp_path))
     monkeypatch.setattr(module, "_by_onnx", None)
     assert (again.points(texts) == found).all(), "nothing is encoded again"
+
+
+def test_an_encoder_of_your_own_needs_no_onnx_model(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    from sentence_transformers import models
+    from transformers import BertConfig, BertModel
+
+    BertModel(BertConfig(vocab_size=77, intermediate_size=32, **SIZES)).save_pretrained(tmp_path)
+    shutil.copytree(model, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("onnx"))
+    shutil.rmtree(tmp_path / "1_Pooling")
+    reader = models.Transformer(str(tmp_path), max_seq_length=64)
+    modules = [reader, models.Pooling(SIZES["hidden_size"], "cls")]
+    whole = tmp_path / "whole"
+    sentence_transformers.SentenceTransformer(modules=modules, device="cpu").save(str(whole))
+    encoder = Encoder(str(whole))
+    assert encoder.digest != Encoder(str(model)).digest
+    found = encoder.points(["a red sofa", "a red sofa", "lamp"])
+    assert (found[0] == found[1]).all()
+    assert (found[0] != found[2]).any()
+    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtraError, match="extra 'encoder'"):
+        Encoder(str(whole))
 
 
 def test_the_ranker_reads_an_encoder_and_is_kept_with_its_points(
