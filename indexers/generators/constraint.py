@@ -7,7 +7,8 @@ budget. Two tries have the spellings of the keywords, at the head of a list and 
 
 At each step forbidden tokens get probability 0 and the others are scaled up to a sum of 1. The
 completions no longer follow the model's own distribution, so this is for index builds, not for
-rollouts: GRPO's importance ratio would belong to another policy.
+rollouts: GRPO's importance ratio would belong to another policy. Of a completion that the length
+limit cuts, the last keyword may be a part of one, and is dropped (`without_last`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ def known_keywords(snapshot: Snapshot) -> list[str]:
     """
     found = {word for row in snapshot.rows() for word in (*row.keywords, row.self_keyword)}
     return sorted(found - {""})
+
+
+def without_last(text: str) -> str:
+    """A list of keywords without the last one."""
+    return text.rpartition(",")[0]
 
 
 class _Node:
@@ -70,15 +76,13 @@ class _Trie:
 @dataclass
 class Writing:
     """How far one completion has come: the tokens of the keyword that it is at, the keywords
-    before, how many tokens in all, and up to the end of the last whole keyword.
+    before.
     """
 
     trie: _Trie
     node: _Node
     begun: list[int] = field(default_factory=list)
     used: list[int] = field(default_factory=list)
-    written: int = 0
-    complete: int = 0
     ended: bool = False
 
     @property
@@ -131,11 +135,9 @@ class KeywordConstraint:
     def advance(self, writing: Writing, token: int) -> None:
         """Put one of the allowed tokens behind a completion. Raises ValueError for any other."""
         keyword = writing.keyword
-        if keyword is not None:
-            writing.complete = writing.written
-            if token in self.ends:
-                writing.ended = True
-                return
+        if keyword is not None and token in self.ends:
+            writing.ended = True
+            return
         following = writing.node.children.get(token)
         if following is None and keyword is not None:
             writing.used.append(keyword)
@@ -145,16 +147,6 @@ class KeywordConstraint:
             raise ValueError(f"token {token} may not follow")
         writing.node = following
         writing.begun.append(token)
-        writing.written += 1
-
-    def whole(self, tokens: Sequence[int]) -> int:
-        """How many of a completion's first tokens are whole keywords: all of them, unless a length
-        limit cut it.
-        """
-        writing = self.start()
-        for token in tokens:
-            self.advance(writing, token)
-        return writing.complete if writing.keyword is None else writing.written
 
 
 def _spellings(

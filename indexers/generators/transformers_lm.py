@@ -15,7 +15,12 @@ from typing import Any
 
 from cogr.errors import GeneratorError
 from indexers.generators import Answer, Completion, Context, Request, batched, decided
-from indexers.generators.constraint import KeywordConstraint, allowed_tokens, known_keywords
+from indexers.generators.constraint import (
+    KeywordConstraint,
+    allowed_tokens,
+    known_keywords,
+    without_last,
+)
 from indexers.generators.model_folders import (
     DType,
     Encoded,
@@ -126,9 +131,9 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
     def _completion(self, request: Request, row: list[int]) -> Completion:
         end = next((i for i, token in enumerate(row) if token in self.stops), None)
         kept = row if end is None else row[:end]
-        if self._vocabulary is not None:
-            kept = kept[: self._vocabulary.whole(kept)]
         text = self.tokenizer.decode(kept, skip_special_tokens=True)
+        if self._vocabulary is not None and end is None:
+            text = without_last(text)
         return Completion(request.id, text, tokens=len(kept), truncated=end is None)
 
     @cached_property

@@ -9,7 +9,6 @@ are not constrained.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,25 +22,11 @@ if TYPE_CHECKING:
     from vllm import SamplingParams
 
 ARGUMENT = "cogr_vocabulary"
-"""Names the vocabulary's file among a request's `extra_args`."""
-
-
-def write_vocabulary(
-    file: Path, keywords: Iterable[str], tokenizer: Path, ends: Iterable[int], k_max: int
-) -> None:
-    """Write what the engine needs to make the `KeywordConstraint`."""
-    said = {
-        "keywords": list(keywords),
-        "tokenizer": str(tokenizer),
-        "ends": list(ends),
-        "k_max": k_max,
-    }
-    file.write_text(json.dumps(said), "utf-8")
+"""Names the vocabulary's file among a request's `extra_args`; `vllm_lm` writes it."""
 
 
 @lru_cache(maxsize=2)
-def read_vocabulary(file: str) -> KeywordConstraint:
-    """The vocabulary of a file; made once in a process."""
+def _vocabulary(file: str) -> KeywordConstraint:
     said = json.loads(Path(file).read_text("utf-8"))
     return KeywordConstraint(
         said["keywords"], load_tokenizer(Path(said["tokenizer"])), said["ends"], said["k_max"]
@@ -58,7 +43,7 @@ class VocabularyProcessor(AdapterLogitsProcessor):  # type: ignore[misc]
     def new_req_logits_processor(self, params: SamplingParams) -> Any:
         """The request's own mask, or None where it names no vocabulary."""
         file = (params.extra_args or {}).get(ARGUMENT)
-        return None if file is None else _Mask(read_vocabulary(file))
+        return None if file is None else _Mask(_vocabulary(file))
 
 
 class _Mask:

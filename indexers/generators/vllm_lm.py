@@ -7,6 +7,7 @@ reach the engine, because they would stop it.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
@@ -22,7 +23,7 @@ from pydantic import Field, field_validator
 from cogr.errors import GeneratorError
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Context, Failure, Request, decided
-from indexers.generators.constraint import known_keywords
+from indexers.generators.constraint import known_keywords, without_last
 from indexers.generators.model_folders import (
     Encoded,
     LocalModelGenerator,
@@ -144,12 +145,16 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
     def _constraint(self) -> dict[str, str] | None:
         if self._items is None:
             return None
-        from indexers.generators.vllm_constraint import ARGUMENT, write_vocabulary
+        from indexers.generators.vllm_constraint import ARGUMENT
 
+        said = {
+            "keywords": known_keywords(self._items),
+            "tokenizer": str(self.folder),
+            "ends": self.stops,
+            "k_max": self.options.k_max,
+        }
         file = Path(self._folder.name) / "vocabulary.json"
-        write_vocabulary(
-            file, known_keywords(self._items), self.folder, self.stops, self.options.k_max
-        )
+        file.write_text(json.dumps(said), "utf-8")
         return {ARGUMENT: str(file)}
 
     @cached_property
@@ -198,14 +203,8 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
             )
             return decided(request.id, yes, no)
         truncated = written.finish_reason == "length"
-        text = written.text
-        if truncated and self._items is not None:
-            from indexers.generators.vllm_constraint import read_vocabulary
-
-            whole = read_vocabulary(next(iter(self._sampling.extra_args.values()))).whole(
-                written.token_ids
-            )
-            text = self.tokenizer.decode(written.token_ids[:whole], skip_special_tokens=True)
+        cut = truncated and self._items is not None
+        text = without_last(written.text) if cut else written.text
         return Completion(request.id, text, tokens=len(written.token_ids), truncated=truncated)
 
     @cached_property
