@@ -12,7 +12,8 @@ from cogr.datasets.changes import Changes
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.records import Dataset, Item, Query, Split
-from indexers.generators.statistical.artefact import Artefact, rankings
+from indexers.generators.statistical.artefact import Artefact
+from indexers.generators.statistical.keyword_selection import exact_cut as best_prefix
 from indexers.generators.statistical.new_items import (
     chosen,
     cold_of,
@@ -28,10 +29,14 @@ def exact_cut(artefact: Artefact, dataset: Dataset, split: Split) -> Baseline:
     """The rankings of the ranker behind `statistical`, cut where their expected F1 is highest; no
     keywords are used.
     """
-    found = list(rankings(artefact, dataset.require(split)))
-    sets = {id_: ids[:cut] for id_, ids, cut in found}
+    queries, sets, rankings = dataset.require(split), {}, {}
+    for query, (items, p) in zip(queries, artefact.probabilities(queries), strict=True):
+        cut, _ = best_prefix(p, artefact.expected_relevant(query, p))
+        order = np.argsort(-p, kind="stable")
+        rankings[query.id] = [artefact.item_ids[item] for item in items[order]][:LONGEST]
+        sets[query.id] = [artefact.item_ids[item] for item in items[order[: len(cut)]]]
     of = "the head of each ranking that has the highest expected F1"
-    return Baseline("exact cut", of, sets, {id_: ids[:LONGEST] for id_, ids, _ in found})
+    return Baseline("exact cut", of, sets, rankings)
 
 
 Fit = Callable[[Dataset], Artefact]

@@ -186,12 +186,8 @@ class Analyser:
         """Stems for bag-of-words matching: those of `words`, and of the parts of compounds (wi-fi:
         wi-fi, wi, fi).
         """
-        return self.terms_of(self.words(text))
-
-    def terms_of(self, words: Iterable[str]) -> list[str]:
-        """`terms` of words that are already split."""
         found = []
-        for word in words:
+        for word in self.words(text):
             found.append(self.stem(word))
             if not word.isalnum() and len(parts := _JOINTS.split(word)) > 1:
                 found.extend(self.stem(part) for part in parts if self._counts(part))

@@ -31,7 +31,7 @@ from indexers.generators.statistical.item_keywords import (
     ItemKeywords,
 )
 from indexers.generators.statistical.keyword_selection import Floats as Floats64
-from indexers.generators.statistical.keyword_selection import Selection, exact_cut, select_keywords
+from indexers.generators.statistical.keyword_selection import Selection, select_keywords
 from indexers.generators.statistical.keyword_weights import ScoredIndex, weights_in
 from indexers.generators.statistical.ranking.features import candidates
 from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
@@ -445,13 +445,3 @@ class Artefact:
         ordered = sorted(known, key=lambda keyword: (owners[keyword], keyword))
         title, spelled = self_keyword(item.title), [self.keywords.keywords[one] for one in ordered]
         return [word for word in spelled if word != title][:PHRASES]
-
-
-def rankings(artefact: Artefact, queries: Sequence[Query]) -> Iterator[tuple[str, list[str], int]]:
-    """(query id, ids of its candidates, best first, how many of them the ranker's own cut takes) of
-    each query. The keywords approximate the sets that are cut so.
-    """
-    for query, (items, p) in zip(queries, artefact.probabilities(queries), strict=True):
-        cut, _ = exact_cut(p, artefact.expected_relevant(query, p))
-        order = np.argsort(-p, kind="stable")
-        yield query.id, [artefact.item_ids[item] for item in items[order]], len(cut)

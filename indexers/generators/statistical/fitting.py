@@ -44,13 +44,12 @@ from indexers.generators.statistical.ranking.features import CandidatePairs, can
 from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
 from indexers.generators.statistical.ranking.ranker import Ranker, fit_cold, fit_ranker
 from indexers.generators.statistical.ranking.text_index import (
-    ItemWords,
     PairSignals,
     TextIndex,
     item_text,
 )
 from indexers.generators.statistical.ranking.training_queries import FeatureSources
-from indexers.text import Analyser, Said
+from indexers.text import Analyser
 
 MAX_TRAINED = 3000
 """Most training queries that models are trained on, drawn at random; all training queries vote."""
@@ -86,19 +85,18 @@ def fit(
     """
     relevance = _relevance(dataset)
     analyser = Analyser(language)
-    words = ItemWords(analyser, map(item_text, dataset.items))
     queries = [Query(query.id, self_keyword(query.text)) for query in dataset.queries["train"]]
     texts = [query.text for query in queries]
     pair_numbers = PairSignals.read(dataset, pair_signals)
-    index = TextIndex.fit(analyser, words, dataset.items, texts, encoder).seeing(
+    index = TextIndex.fit(analyser, dataset.items, texts, encoder).seeing(
         pair_numbers.without(unclicked(queries, seed))
     )
-    new = np.fromiter((item.id in dataset.new for item in dataset.items), np.bool_, len(words))
+    new = np.fromiter((item.id in dataset.new for item in dataset.items), np.bool_)
     training = _trained(index, texts, relevance, seed, new)
     anchored = item_anchors(texts, _anchor_strength(training))
     titles = [item.title for item in dataset.items]
-    said = Said.of(analyser, map(item_text, dataset.items))
-    keywords = assemble(anchored, item_phrases(words, analyser, said), titles)
+    phrases = item_phrases([item_text(item) for item in dataset.items], analyser)
+    keywords = assemble(anchored, phrases, titles)
     facts: dict[str, object] = {
         "dataset": dataset.dataset_hash,
         "normaliser": NORMALISER,

@@ -504,15 +504,10 @@ def is_installed() -> bool:
     return all(map(find_spec, ("lightgbm", "scipy")))
 
 
-def without_evidence(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
-    """The fingerprint without evidence: that of the fit that answers queries without evidence."""
-    without = (EVIDENCE, STACKING, JUDGE)
-    return {name: value for name, value in fingerprint.items() if name not in without}
-
-
 def fit_of(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     """The fingerprint of the fit alone, without evidence and without what later items joined."""
-    return {name: of for name, of in without_evidence(fingerprint).items() if name != JOINED}
+    without = (EVIDENCE, STACKING, JUDGE, JOINED)
+    return {name: of for name, of in fingerprint.items() if name not in without}
 
 
 def old_fits(store: Store, snapshots: Iterable[Manifest]) -> list[str]:

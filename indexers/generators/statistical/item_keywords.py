@@ -180,19 +180,19 @@ def writable(keyword: str) -> bool:
     return plain or parse(keyword) == (keyword,)
 
 
-def item_phrases(words: Sequence[Sequence[str]], analyser: Analyser, said: Said) -> list[list[str]]:
-    """The best phrases of each item's own words that people would say, spelled: adjacent stems of
-    2 <= df <= 2 % of the items, by tf-idf.
+def item_phrases(texts: Sequence[str], analyser: Analyser) -> list[list[str]]:
+    """The best phrases of each item's text that people would say, spelled: adjacent stems of 2 <=
+    df <= 2 % of the items, by tf-idf.
     """
-    forms = SurfaceForms(analyser)
+    forms, said = SurfaceForms(analyser), Said.of(analyser, texts)
     ids: dict[str, int] = {}
     stems = Rows()
-    for item in words:
-        forms.add(item)
-        stems.add(ids.setdefault(analyser.stem(word), len(ids)) for word in item)
-    known, counts = _pairs(stems, max(2, int(COMMON_SHARE * len(words))))
+    for words in map(analyser.words, texts):
+        forms.add(words)
+        stems.add(ids.setdefault(analyser.stem(word), len(ids)) for word in words)
+    known, counts = _pairs(stems, max(2, int(COMMON_SHARE * len(texts))))
     df = np.bincount(counts.indices, minlength=counts.shape[1])
-    idf = np.log(max(len(words), 1) / np.maximum(df, 1)).astype(np.float32)
+    idf = np.log(max(len(texts), 1) / np.maximum(df, 1)).astype(np.float32)
     names = list(ids)
     for column, (a, b) in enumerate(known.tolist()):
         if not said.keeps((names[a], names[b])):

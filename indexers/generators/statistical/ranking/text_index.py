@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import overload
 
 import numpy as np
 import scipy.sparse as sp
@@ -62,32 +61,6 @@ core in place of 14 for a query and 100,000 items.
 def item_text(item: Item) -> str:
     """The text of an item: title and text; a title with which the text begins is not repeated."""
     return item.text if item.text.startswith(item.title) else f"{item.title} {item.text}"
-
-
-class ItemWords(Sequence[list[str]]):
-    """The words of items, 4 bytes a word; each item's are made when they are asked for."""
-
-    def __init__(self, analyser: Analyser, texts: Iterable[str]) -> None:
-        ids: dict[str, int] = {}
-        rows = Rows(
-            [ids.setdefault(word, len(ids)) for word in analyser.words(text)] for text in texts
-        )
-        self._known, self._columns, self._starts = list(ids), rows.columns, rows.starts
-
-    def __len__(self) -> int:
-        return self._starts.size - 1
-
-    @overload
-    def __getitem__(self, at: int) -> list[str]: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[list[str]]: ...
-    def __getitem__(self, at: int | slice) -> list[str] | list[list[str]]:
-        if isinstance(at, slice):
-            return [self[row] for row in range(*at.indices(len(self)))]
-        if not 0 <= at < len(self):
-            raise IndexError(f"item {at} of {len(self)}")
-        words = self._columns[self._starts[at] : self._starts[at + 1]].tolist()
-        return [self._known[word] for word in words]
 
 
 @dataclass(frozen=True)
@@ -238,18 +211,15 @@ class TextIndex:
     def fit(
         cls,
         analyser: Analyser,
-        words: Sequence[Sequence[str]],
         items: Sequence[Item],
         queries: Sequence[str],
         encoder: Encoder | None = None,
     ) -> TextIndex:
-        """Index items, given the words of their texts (`analyser.words`). The vocabulary is that of
-        items and queries.
-        """
+        """Index items. The vocabulary is that of items and queries."""
         vocabulary: dict[str, int] = {}
         rows = Rows(
-            [vocabulary.setdefault(term, len(vocabulary)) for term in analyser.terms_of(item)]
-            for item in words
+            [vocabulary.setdefault(term, len(vocabulary)) for term in analyser.terms(text)]
+            for text in map(item_text, items)
         )
         for query in queries:
             for term in analyser.terms(query):

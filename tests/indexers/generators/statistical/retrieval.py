@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from cogr.keywords import self_keyword
 from cogr.metrics import full_set
 from cogr.records import Dataset, Item, Query
-from indexers.generators.statistical.artefact import Artefact, rankings
+from indexers.generators.statistical.artefact import Artefact
+from indexers.generators.statistical.keyword_selection import exact_cut
 
 
 def retrieved(
@@ -29,7 +30,11 @@ def retrieved(
 
 def exact_cut_run(artefact: Artefact, queries: Sequence[Query]) -> dict[str, list[str]]:
     """Query id -> ids of the items that the ranker retrieves by its own cut, best first."""
-    return {id_: ranking[:cut] for id_, ranking, cut in rankings(artefact, queries)}
+    found = {}
+    for query, (items, p) in zip(queries, artefact.probabilities(queries), strict=True):
+        cut, _ = exact_cut(p, artefact.expected_relevant(query, p))
+        found[query.id] = [artefact.item_ids[item] for item in items[cut]]
+    return found
 
 
 def f1(dataset: Dataset, runs: Mapping[str, frozenset[str]]) -> float:

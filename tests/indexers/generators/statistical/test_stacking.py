@@ -18,7 +18,7 @@ from indexers.generators import make_generator
 from indexers.generators.statistical.generator import (
     Statistical,
     StatisticalOptions,
-    without_evidence,
+    fit_of,
 )
 from tests.indexers.generators.statistical.retrieval import exact_cut_run, f1, retrieved
 from tests.shops import training_shop
@@ -175,7 +175,7 @@ def test_a_manifest_names_the_pairs_and_the_fit_behind_them_answers_live(
     store: Store, dataset: Dataset, knowing: Pair, alone: Statistical, with_evidence: Statistical
 ) -> None:
     assert with_evidence.fingerprint["evidence"] == [list(knowing)]
-    assert without_evidence(with_evidence.fingerprint) == alone.fingerprint
+    assert fit_of(with_evidence.fingerprint) == alone.fingerprint
     settings = {"kind": "statistical", "evidence": [knowing]}
     item = make_generator(settings, "item", dataset, store)
     assert item.fingerprint == alone.fingerprint

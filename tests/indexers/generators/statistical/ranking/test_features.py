@@ -32,9 +32,7 @@ from indexers.text import Analyser
 
 @pytest.fixture(scope="module")
 def index(dataset: Dataset) -> TextIndex:
-    analyser = Analyser()
-    words = [analyser.words(f"{item.title} {item.text}") for item in dataset.items]
-    return TextIndex.fit(analyser, words, dataset.items, texts_of(dataset))
+    return TextIndex.fit(Analyser(), dataset.items, texts_of(dataset))
 
 
 def texts_of(dataset: Dataset) -> list[str]:
@@ -98,14 +96,12 @@ def test_few_training_queries_have_a_feature_more_and_deeper_candidates(
 
 
 def test_bm25_is_the_published_formula() -> None:
-    analyser = Analyser()
     items = [
         Item("a", "lamp lamp", "chair"),
         Item("b", "lamp", "table table table"),
         Item("c", "", "stool"),
     ]
-    words = [analyser.words(f"{item.title} {item.text}") for item in items]
-    index = TextIndex.fit(analyser, words, items, ["sofa"])
+    index = TextIndex.fit(Analyser(), items, ["sofa"])
     scores = (index.batch(["lamp table sofa"]).terms @ index.bm25).toarray()[0]
 
     def part(tf: int, df: int, length: int) -> float:
@@ -128,10 +124,8 @@ def test_a_title_is_recognised_by_its_stop_words_and_their_order() -> None:
     """Of "call me by your name" only "call" and "name" are terms."""
     titles = ["Call Me by Your Name", "The Name Is Call", "By the Sea"]
     items = [Item(str(n), title, "a film") for n, title in enumerate(titles)]
-    analyser = Analyser()
-    words = [analyser.words(f"{item.title} {item.text}") for item in items]
     queries = ["call me by your", "sea film"]
-    index = TextIndex.fit(analyser, words, items, queries)
+    index = TextIndex.fit(Analyser(), items, queries)
     sources = FeatureSources.of(index, queries, sp.csr_matrix((2, 3), dtype=np.float32))
     found = candidates(sources, index.batch(["call me by your"]))
     shares = found.x[:, FEATURES.index("title_grams_share")]
