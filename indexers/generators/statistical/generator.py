@@ -199,9 +199,8 @@ class Statistical(Generator):
         names = self.options.pair_signals
         if not names:
             return {}
-        from indexers.generators.statistical.ranking.text_index import PairSignals
-
-        digest = PairSignals.read(self._dataset, names).digest
+        numbers = [self._dataset.pair_signals.get(name) for name in names]
+        digest = hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:16]
         return {"pair_signals": names, "pair_signals_digest": digest}
 
     @property

@@ -7,8 +7,6 @@ artefact saves only the counts and the vocabulary.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -36,6 +34,7 @@ from indexers.generators.statistical.ranking.matrices import (
     row_of,
     row_sums,
     scale_columns,
+    scale_rows,
     term_points,
     top_dense,
     top_rows,
@@ -81,66 +80,40 @@ class PairSignals:
 
         Raises GeneratorError when no pair has a number under a name.
         """
-        if not names:
-            return cls()
         texts = {query.id: self_keyword(query.text) for query in dataset.entities("query")}
         numbers = {item.id: number for number, item in enumerate(dataset.items)}
-        found = [_by_text(dataset, name, texts, numbers) for name in names]
-        asked = dict.fromkeys(text for pairs in found for text in pairs)
-        rows = {text: row for row, text in enumerate(asked)}
-        return cls(rows, [_matrix(pairs, rows, len(numbers)) for pairs in found])
+        rows, columns = dict[str, int](), list[dict[tuple[int, int], float]]()
+        for name in names:
+            found = dict[tuple[int, int], float]()
+            columns.append(found)
+            for query, pairs in dataset.pair_signals.get(name, {}).items():
+                for item, value in pairs.items():
+                    if query in texts and item in numbers:
+                        at = rows.setdefault(texts[query], len(rows)), numbers[item]
+                        found[at] = max(value, found.get(at, 0.0))
+            if not found:
+                raise GeneratorError(
+                    f"generator.statistical.pair_signals names {name!r}, but no pair of a known "
+                    "query and item has a number above 0 under it; write it into labels.* or "
+                    "pairs.* of the data set (jsonl, csv, parquet), or leave it out."
+                )
+        shape = (len(rows), len(numbers))
+        values = [np.log1p([*found.values()]).astype(np.float32) for found in columns]
+        places = [tuple(np.array([*found]).T) for found in columns]
+        made = [sp.csr_matrix(pair, shape=shape) for pair in zip(values, places, strict=True)]
+        for matrix in made:
+            matrix.sort_indices()
+        return cls(rows, made)
 
     def of(self, texts: Sequence[str]) -> list[Csr]:
         """The rows of these texts, (texts, items) for each column; empty rows for unknown texts."""
-        if not self.columns:
-            return []
         rows = np.array([self.rows.get(text, -1) for text in texts], dtype=np.int64)
-        known = np.flatnonzero(rows >= 0)
-        chosen = sp.csr_matrix(
-            (np.ones(known.size, np.float32), (known, rows[known])),
-            shape=(rows.size, self.columns[0].shape[0]),
-        )
-        return [(chosen @ column).tocsr() for column in self.columns]
+        known = (rows >= 0).astype(np.float32)
+        return [scale_rows(column[np.maximum(rows, 0)], known) for column in self.columns]
 
     def without(self, texts: Collection[str]) -> PairSignals:
         """The numbers without those of these texts."""
         return replace(self, rows={t: row for t, row in self.rows.items() if t not in texts})
-
-    @property
-    def digest(self) -> str:
-        """A digest of the numbers."""
-        sha = hashlib.sha256(json.dumps([*self.rows]).encode())
-        for column in self.columns:
-            for part in (column.indptr, column.indices, column.data):
-                sha.update(part.tobytes())
-        return sha.hexdigest()[:16]
-
-
-def _by_text(
-    dataset: Dataset, name: str, texts: Mapping[str, str], numbers: Mapping[str, int]
-) -> dict[str, dict[int, float]]:
-    found: dict[str, dict[int, float]] = {}
-    for query, pairs in dataset.pair_signals.get(name, {}).items():
-        for item, value in pairs.items():
-            if query in texts and item in numbers:
-                known, at = found.setdefault(texts[query], {}), numbers[item]
-                known[at] = max(value, known.get(at, 0.0))
-    if not found:
-        raise GeneratorError(
-            f"generator.statistical.pair_signals names {name!r}, but no pair of a known query and "
-            "item has a number above 0 under it; write it into labels.* or pairs.* of the data set "
-            "(jsonl, csv, parquet), or leave it out."
-        )
-    return found
-
-
-def _matrix(pairs: Mapping[str, Mapping[int, float]], rows: Mapping[str, int], n_items: int) -> Csr:
-    places = [(rows[text], *pair) for text, values in pairs.items() for pair in values.items()]
-    row, item, value = (np.array(part) for part in zip(*places, strict=True))
-    shape = (len(rows), n_items)
-    matrix = sp.csr_matrix((np.log1p(value).astype(np.float32), (row, item)), shape=shape)
-    matrix.sort_indices()
-    return matrix
 
 
 @dataclass(frozen=True)
