@@ -264,7 +264,7 @@ def _model(settings: GeneratorSettings) -> dict[str, Any]:
     from indexers.generators.model_folders import with_base
 
     base, adapter = with_base(settings.model or "")
-    return {"model": base, "adapter": adapter, "dtype": settings.dtype}
+    return {"model": base, "adapter": adapter}
 
 
 def _endpoint(settings: GeneratorSettings) -> dict[str, Any]:

@@ -32,8 +32,6 @@ dev_share = 0.2
 k_max = 10
 [prompts]
 templates = "bare"
-[generator]
-dtype = "float32"
 [generator.sampling]
 temperature = 0
 max_tokens = 16

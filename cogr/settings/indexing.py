@@ -212,9 +212,6 @@ class GeneratorSettings(Table):
         None,
         description="Folder of a model or of a LoRA adapter, or its name (Hugging Face, openai)",
     )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="Number format of vllm and transformers"
-    )
     vllm: dict[str, Any] = Field(
         default_factory=dict,
         description="Arguments of vLLM's engine as they are, such as tensor_parallel_size",

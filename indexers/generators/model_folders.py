@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import Field
 
@@ -28,12 +28,12 @@ from cogr.snapshots import Snapshot, open_snapshot
 from cogr.store import Store, file_sha256
 from indexers.generators import YES_AND_NO, Failure, Generator, Options, Request
 
-DType = Literal["auto", "float32", "bfloat16", "float16"]
-
 LEAST_ROOM = 32
 """Tokens that a prompt must leave free in the context; with less, no useful list of
 keywords fits.
 """
+
+SMALL = 64 * 2**20
 
 HUB_SECONDS = 5.0
 """The hub's own client waits without end for an answer; one that takes longer counts as none."""
@@ -51,8 +51,6 @@ class LocalModelOptions(Options):
             hub.
         adapter: the folder of a LoRA adapter (adapter_config.json, adapter_model.safetensors) of
             this model, see `with_base`.
-        dtype: number format; `auto` is bfloat16 where the device computes in it, else float32
-            (float16 on old GPUs).
         yes_or_no: answer with one token; a completion's confidence is P(yes) of yes and no.
         vocabulary: id of a snapshot of the other side; only what it matches is generated, see
             `constraint`.
@@ -61,7 +59,6 @@ class LocalModelOptions(Options):
 
     model: str
     adapter: Path | None = None
-    dtype: DType = "auto"
     sampling: Sampling = Sampling()
     seed: int = 0
     yes_or_no: bool = False
@@ -308,6 +305,13 @@ def packaged(module: str) -> Path | None:
     return Path(places[0]) / "model" if places else None
 
 
+def is_small(folder: Path) -> bool:
+    """Whether a model has less than 64 MiB of weights. Such a one computes in float32, fast enough
+    anywhere, and answers alike on all machines.
+    """
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) < SMALL
+
+
 def has_bfloat16(device: str) -> bool:
     """Whether the device computes in bfloat16 at speed."""
     import torch
@@ -390,7 +394,6 @@ class LocalModelGenerator(Generator, Generic[Chosen]):
             else options.model,
             "weights": digest(self.folder),
             "adapter": digest(options.adapter) if options.adapter else None,
-            "dtype": options.dtype,
             "context": self.context,
             "sampling": options.sampling.model_dump(),
             "seed": options.seed,

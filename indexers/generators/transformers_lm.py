@@ -11,6 +11,7 @@ import copy
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import groupby, takewhile
+from pathlib import Path
 from typing import Any
 
 from cogr.errors import GeneratorError
@@ -22,19 +23,17 @@ from indexers.generators.constraint import (
     without_last,
 )
 from indexers.generators.model_folders import (
-    DType,
     Encoded,
     LocalModelGenerator,
     LocalModelOptions,
     first_line,
     has_bfloat16,
+    is_small,
     without_bars,
 )
 from indexers.telemetry import prometheus
 
 _WINDOW_BATCHES = 8
-_SMALL = 64 * 2**20
-"""Bytes of weights."""
 
 
 class TransformersOptions(LocalModelOptions):
@@ -52,12 +51,11 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
     @cached_property
     def _model(self) -> Any:
         with prometheus.ENGINE_LOAD_SECONDS.time():
-            return load_causal_lm(self.folder, self.options)
+            return load_causal_lm(self.folder, self.options.adapter)
 
     @cached_property
     def _batch(self) -> int:
-        weights = sum(file.stat().st_size for file in self.folder.glob("*.safetensors"))
-        return 200 if weights < _SMALL else 32
+        return 200 if is_small(self.folder) else 32
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         import torch
@@ -168,8 +166,9 @@ class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
                 torch.cuda.empty_cache()
 
 
-def load_causal_lm(folder: Any, options: LocalModelOptions) -> Any:
-    """The model, with its adapter, on the best device of this machine, ready to generate.
+def load_causal_lm(folder: Path, adapter: Path | None) -> Any:
+    """The model, with its adapter, on the best device of this machine, ready to generate; in
+    bfloat16 where the device computes in it, else float32 (float16 on old GPUs), as small ones.
 
     The model's own generation defaults (penalties, temperatures) are dropped: only the options'
     sampling counts.
@@ -180,36 +179,27 @@ def load_causal_lm(folder: Any, options: LocalModelOptions) -> Any:
     without_bars()
     usable = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     device = next((name for name, there in usable.items() if there), "cpu")
+    half = torch.bfloat16 if has_bfloat16(device) else torch.float16
+    halves = not is_small(folder) and (has_bfloat16(device) or device == "cuda")
     try:
         model = AutoModelForCausalLM.from_pretrained(
             folder,
-            dtype=pick_dtype(options.dtype, device),
+            dtype=half if halves else torch.float32,
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,
         )
-        if options.adapter:
+        if adapter:
             from peft import PeftModel
 
-            model = PeftModel.from_pretrained(model, str(options.adapter))
+            model = PeftModel.from_pretrained(model, str(adapter))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        adapter = f" with the adapter {options.adapter}" if options.adapter else ""
+        adapted = f" with the adapter {adapter}" if adapter else ""
         raise GeneratorError(
-            f"The model {folder}{adapter} can't be loaded ({first_line(error)})."
+            f"The model {folder}{adapted} can't be loaded ({first_line(error)})."
         ) from error
     model.generation_config = GenerationConfig()
     return model.to(device).eval()
-
-
-def pick_dtype(dtype: DType, device: str) -> Any:
-    """The torch dtype: what was asked for, else bfloat16 where the device computes in it."""
-    import torch
-
-    if dtype != "auto":
-        return getattr(torch, dtype)
-    if has_bfloat16(device):
-        return torch.bfloat16
-    return torch.float16 if device == "cuda" else torch.float32
 
 
 def make(options: TransformersOptions, context: Context) -> TransformersGenerator:

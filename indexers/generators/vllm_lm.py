@@ -29,6 +29,7 @@ from indexers.generators.model_folders import (
     LocalModelGenerator,
     LocalModelOptions,
     first_line,
+    is_small,
     read_json,
 )
 from indexers.telemetry import prometheus
@@ -92,7 +93,7 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
         arguments: dict[str, Any] = {
             "model": str(self.folder),
             "tokenizer": str(self.folder),
-            "dtype": options.dtype,
+            "dtype": "float32" if is_small(self.folder) else "auto",
             "max_model_len": self.context,
             "seed": options.seed,
             "trust_remote_code": False,

@@ -15,39 +15,49 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from cogr.errors import ServiceError
-from indexers.generators import Answer, Failure, Request, scripted
-from indexers.generators.scripted import Scripted, ScriptedOptions
+from indexers.generators import Answer, Completion, Failure, Request, scripted
+from indexers.generators.scripted import Scripted
 
 Accident = Literal["kill", "error", "hang"]
 
 
 class Faulty(Scripted):
-    """`Scripted` with faults.
+    """`Scripted` with faults, or with answers from a table.
 
     Args:
+        answers: by entity id; others are answered by the rule.
+        name: names them in the fingerprint.
         away_after: after so many answers the service is away.
         fail_every: one of so many entities, chosen by its id, fails for the time being.
         accidents: entity id -> kill (this process dies by SIGKILL), error (an error that no
             generator should raise) or hang (nothing ever comes).
         delay: seconds to wait before each answer.
+
+    Attributes:
+        answered: answers given so far, over all calls.
     """
 
     def __init__(
         self,
-        options: ScriptedOptions | None = None,
         *,
+        answers: Mapping[str, str | Failure] | None = None,
+        name: str = "",
         away_after: int | None = None,
         fail_every: int = 0,
         accidents: Mapping[str, Accident] | None = None,
         delay: float = 0.0,
     ) -> None:
-        super().__init__(options)
+        self._answers, self._name, self.answered = answers or {}, name, 0
         self._away_after, self._fail_every = away_after, fail_every
         self._accidents, self._delay = accidents or {}, delay
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        return {**super().fingerprint, "name": self._name} if self._name else super().fingerprint
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for request in requests:
@@ -58,7 +68,11 @@ class Faulty(Scripted):
             self._meet_with(self._accidents.get(request.id))
             if self._delay:
                 time.sleep(self._delay)
-            for answer in super().generate([request]):
+            self.answered += 1
+            told = self._answers.get(request.id)
+            if isinstance(told, str):
+                told = Completion(request.id, told)
+            for answer in [told] if told else super().generate([request]):
                 failing = self._fail_every and _number(request.id) % self._fail_every == 0
                 yield Failure(request.id, "told to fail", permanent=False) if failing else answer
 
@@ -71,16 +85,8 @@ class Faulty(Scripted):
             raise ValueError("an accident that was asked for")
 
 
-def faulty(
-    away_after: int | None = None,
-    fail_every: int = 0,
-    accidents: Mapping[str, Accident] | None = None,
-    delay: float = 0.0,
-) -> Callable[[ScriptedOptions], Faulty]:
-    """What to put in the place of `Scripted`, see `Faulty`."""
-    return functools.partial(
-        Faulty, away_after=away_after, fail_every=fail_every, accidents=accidents, delay=delay
-    )
+faulty = functools.partial(functools.partial, Faulty)
+"""What to put in the place of `Scripted`: `faulty(delay=1)`, see `Faulty`."""
 
 
 def _number(id_: str) -> int:

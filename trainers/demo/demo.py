@@ -78,7 +78,6 @@ SAMPLE_SETTINGS: dict[str, Any] = {
     "keywords.k_max": 12,
     # Every word of an instruction distracts a model of this size.
     "prompts.templates": "bare",
-    "generator.dtype": "float32",
     # Its figures are the same with and without a network.
     "generator.statistical.encoder": "none",
     "generator.sampling.temperature": 0,

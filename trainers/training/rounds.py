@@ -293,7 +293,7 @@ def frozen_settings(settings: Settings) -> dict[str, Any]:
     is learned.
     """
     whole = dict.fromkeys(("dataset", "keywords", "prompts", "training"), True)
-    generator = {"generator": {"dtype", "sampling", "statistical"}}
+    generator = {"generator": {"sampling", "statistical"}}
     values = settings.model_dump(mode="json", include={**whole, **generator})
     named = ((".".join(path), value) for path, value in leaves(values))
     return {key: value for key, value in named if key not in _FREE and value != {}}

@@ -4,7 +4,6 @@ undisturbed local rebuild.
 
 from __future__ import annotations
 
-import functools
 import json
 import signal
 import sys
@@ -17,8 +16,8 @@ import pytest
 from cogr.settings.indexing import RedisSettings
 from indexers.fleet.run_files import Attempt, latest_run
 from indexers.generators import Failure
-from indexers.generators.scripted import Scripted
 from indexers.lease import read_lease
+from tests.indexers.faulty import faulty
 from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in, kill
 from tests.indexers.telemetry.test_telemetry import scraped
 
@@ -150,8 +149,7 @@ def test_entities_that_take_workers_down_are_set_aside(
         outcome = fleet.outcome(coordinator)
         assert outcome["failures"] == 2
         lost = {id_: Failure(id_, "as it was") for id_ in accidents}
-        told = functools.partial(Scripted, answers=lost)
-        monkeypatch.setattr("indexers.generators.scripted.Scripted", told)
+        monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(answers=lost))
         assert outcome["snapshot"] == fleet.calm()
         # One death of the whole shard, two of the entity alone.
         assert [worker.poll() for worker in workers[:-1]] == [-signal.SIGKILL] * 3

@@ -135,7 +135,6 @@ def constrained(kind: str, model: Path, folder: Path) -> tuple[list[Completion],
     settings_ = {
         "kind": kind,
         "model": str(model),
-        "dtype": "float32",
         "vocabulary": items.id,
         "k_max": 3,
     }

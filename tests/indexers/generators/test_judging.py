@@ -103,7 +103,7 @@ def by_whole_prompts(tiny: Path) -> list[float]:
 
 @pytest.mark.model
 def test_an_item_is_read_once_and_answers_are_those_of_whole_prompts(tiny: Path) -> None:
-    options = {"kind": "transformers", "model": str(tiny), "dtype": "float32"}
+    options = {"kind": "transformers", "model": str(tiny)}
     with make_generator({**options, "yes_or_no": True}, "query") as judge:
         vars(judge)["_batch"] = 2
         long = Pair(QUERIES[0], Item("long", "sofa " * 600))
@@ -136,7 +136,7 @@ def test_a_pair_is_judged_by_an_adapter_that_has_not_seen_it(tiny: Path, tmp_pat
         adapter(tiny, tmp_path / "judge" / name, seed)
     parts = {"queries": {"q0": "0", "q1": "1"}, "items": {"i0": "0", "i1": "2"}}
     (tmp_path / "judge" / "judge.json").write_text(json.dumps(parts))
-    store, options = Store(tmp_path / "store"), {"kind": "transformers", "dtype": "float32"}
+    store, options = Store(tmp_path / "store"), {"kind": "transformers"}
     pairs = [Pair(query, item) for query in QUERIES for item in ITEMS]
 
     def by(adapter: Path) -> list[float]:
@@ -166,7 +166,7 @@ def test_vllm_gives_the_same_probabilities(tiny: Path, tmp_path: Path) -> None:
     script = (
         "import json; from tests.indexers.generators.test_judging import PAIRS, YES_OR_NO;"
         "from indexers.generators import make_generator;"
-        f"made = make_generator({{'kind': 'vllm', 'model': {str(tiny)!r}, 'dtype': 'float32',"
+        f"made = make_generator({{'kind': 'vllm', 'model': {str(tiny)!r},"
         "'yes_or_no': True}, 'query');"
         "found = {a.id: a.confidence for a in made.generate(p.request(YES_OR_NO) for p in PAIRS)};"
         "print(json.dumps([found[p.id] for p in PAIRS]))"

@@ -10,14 +10,14 @@ from cogr.records import Item, Query
 from cogr.snapshots import Row
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Request
-from indexers.generators.scripted import Scripted
 from indexers.rebuild.plan import Carried, Job
 from indexers.rebuild.run import generate_and_freeze
+from tests.indexers.faulty import Faulty
 
 ITEMS = [Item(f"i{n}", f"Title {n}", "one two three four") for n in range(9)]
 
 
-class Weighing(Scripted):
+class Weighing(Faulty):
     """Gives every query three keywords with weights, and a confidence."""
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:

@@ -22,7 +22,6 @@ from cogr.prompts import PAPER, Prompter
 from cogr.records import Item
 from cogr.store import Store
 from indexers.generators import Failure
-from indexers.generators.scripted import Scripted
 from indexers.rebuild.plan import Job, make_plan
 from indexers.rebuild.run import generate_and_freeze
 from ops.servers import free_port
@@ -32,7 +31,7 @@ from tests.shops import SCRIPTED, write_thing_shop
 ITEMS = [Item(f"i{n:03d}", f"Title {n}", f"text of {n % 7} words") for n in range(100)]
 
 
-def make_job(store: Store, generator: Scripted, items: list[Item] = ITEMS, **more: int) -> Job:
+def make_job(store: Store, generator: Faulty, items: list[Item] = ITEMS, **more: int) -> Job:
     return Job("item", items, generator, Prompter(PAPER["item"]), store, "data", **more)
 
 
@@ -42,10 +41,10 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_only_what_changed_is_generated(store: Store) -> None:
-    generate_and_freeze(make_job(store, Scripted()))
+    generate_and_freeze(make_job(store, Faulty()))
     changed = [Item("i007", "Title 7", "another text"), Item("new", "New", "thing")]
     items = [item for item in ITEMS if item.id != "i007"] + changed
-    generator = Scripted()
+    generator = Faulty()
     assert generate_and_freeze(make_job(store, generator, items)).snapshot.manifest.entities == 101
     assert generator.answered == 2
 
@@ -57,12 +56,12 @@ def test_a_service_that_goes_away_loses_nothing(
     leaving = Faulty(away_after=37)
     with pytest.raises(ServiceError):
         generate_and_freeze(make_job(store, leaving))
-    staying = Scripted()
+    staying = Faulty()
     rebuilt = generate_and_freeze(make_job(store, staying))
     assert staying.answered == 63
     assert (
         rebuilt.snapshot.id
-        == generate_and_freeze(make_job(Store("memory://undisturbed"), Scripted())).snapshot.id
+        == generate_and_freeze(make_job(Store("memory://undisturbed"), Faulty())).snapshot.id
     )
 
 
@@ -71,7 +70,7 @@ def test_failures_are_set_aside_with_their_reason_and_keep_their_title(store: St
         "i001": Failure("i001", "too long"),
         "i002": Failure("i002", "endpoint gave up", permanent=False),
     }
-    rebuilt = generate_and_freeze(make_job(store, Scripted(answers=answers)))
+    rebuilt = generate_and_freeze(make_job(store, Faulty(answers=answers)))
     assert rebuilt.set_aside == {"i001": "too long", "i002": "endpoint gave up"}
     assert rebuilt.snapshot.manifest.set_aside == 2
     assert rebuilt.snapshot.by_id["i001"].keywords == ()
@@ -80,26 +79,26 @@ def test_failures_are_set_aside_with_their_reason_and_keep_their_title(store: St
     assert [json.loads(line)["id"] for line in lines] == ["i001", "i002"]
     # A permanent failure is remembered, a passing one is tried again.
     assert [
-        make_plan(make_job(store, Scripted(answers=answers))).entities[i].id
-        for i in make_plan(make_job(store, Scripted(answers=answers))).missing
+        make_plan(make_job(store, Faulty(answers=answers))).entities[i].id
+        for i in make_plan(make_job(store, Faulty(answers=answers))).missing
     ] == ["i002"]
 
 
 def test_more_keywords_than_the_budget_are_cut_and_counted(store: Store) -> None:
     answers = {"i001": ", ".join(f"k{n}" for n in range(50)), "i002": "a, a, b"}
-    rebuilt = generate_and_freeze(make_job(store, Scripted(answers=answers), k_max=30))
+    rebuilt = generate_and_freeze(make_job(store, Faulty(answers=answers), k_max=30))
     assert rebuilt.cut_to_budget == rebuilt.snapshot.manifest.cut_to_budget == 1
     assert rebuilt.snapshot.by_id["i001"].keywords == tuple(f"k{n}" for n in range(30))
     assert rebuilt.snapshot.by_id["i002"].keywords == ("a", "b")
 
 
 def test_the_own_text_is_not_repeated_as_a_keyword(store: Store) -> None:
-    rebuilt = generate_and_freeze(make_job(store, Scripted(answers={"i001": "TITLE 1, other"})))
+    rebuilt = generate_and_freeze(make_job(store, Faulty(answers={"i001": "TITLE 1, other"})))
     assert rebuilt.snapshot.by_id["i001"].keywords == ("other",)
 
 
 def test_a_generator_that_forgets_a_request_is_a_bug(store: Store) -> None:
-    class Forgetful(Scripted):
+    class Forgetful(Faulty):
         def generate(self, requests):  # type: ignore[no-untyped-def]
             yield from list(super().generate(requests))[1:]
 

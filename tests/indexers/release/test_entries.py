@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,13 @@ from cogr.store import Store
 from indexers.backends import Verified
 from indexers.backends.memory import MemoryBackend
 from indexers.generators import Failure
-from indexers.generators.scripted import Scripted
 from indexers.lease import held_lease, lease_to_switch
 from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.release.order import read_history
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.indexers.conftest import ITEMS, LABELS, QUERIES
+from tests.indexers.faulty import faulty
 from tests.indexers.fleet.fleet_worlds import no_bar
 from tests.shops import write_jsonl, write_shop
 from trainers.project import Project
@@ -44,7 +43,7 @@ CANDIDATES: Mapping[str, list[dict[str, str]]] = {
     # The generator fails for these two.
     "set aside": [*SERVED, *({"id": id_, "title": id_, "text": "no answer"} for id_ in "ef")],
 }
-FAILING = partial(Scripted, answers={id_: Failure(id_, "broken") for id_ in "ef"}, name="ef")
+FAILING = faulty(answers={id_: Failure(id_, "broken") for id_ in "ef"}, name="ef")
 
 
 def distrust(store: Store, snapshot: str) -> None:

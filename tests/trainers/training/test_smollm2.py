@@ -32,8 +32,6 @@ store = "store"
 [dataset]
 loader = "jsonl"
 path = "data"
-[generator]
-dtype = "float32"
 [generator.sampling]
 max_tokens = 24
 [rebuild]
