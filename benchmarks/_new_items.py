@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from cogr.datasets.changes import Changes
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
