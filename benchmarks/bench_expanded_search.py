@@ -179,7 +179,7 @@ def serve_pair(
             workspace.store, "query", sorted(queries, key=lambda row: row.id), Provenance()
         ),
     ]
-    release(workspace, [snapshot.id for snapshot in snapshots], push=True, gate=False)
+    release(workspace, [snapshot.id for snapshot in snapshots], gate=False)
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def make_shop(folder: Path) -> None:
         write_snapshot(workspace.store, "item", [Row("a", "Velvet sofa", KEYWORDS)], Provenance()),
         write_snapshot(workspace.store, "query", [Row("q", QUERY, KEYWORDS)], Provenance()),
     ]
-    release(workspace, [snapshot.id for snapshot in snapshots], push=True, gate=False)
+    release(workspace, [snapshot.id for snapshot in snapshots], gate=False)
 
 
 def shown(name: str, load: Load) -> str:

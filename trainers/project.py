@@ -454,7 +454,7 @@ class Project:
         return Driver(workspace, run, Launcher(self._config, self._overrides), self._say)
 
     def release(self, *snapshots: str, gate: bool = True) -> Result:
-        """Let pushed snapshots serve, by one atomic switch for all.
+        """Let snapshots serve, by one atomic switch for all.
 
         Args:
             snapshots: one, or an item and a query snapshot.
@@ -462,7 +462,7 @@ class Project:
                 `rebuild.max_failure_share` too.
 
         Raises:
-            SnapshotError: unknown, not pushed, or two of one side.
+            SnapshotError: unknown, or two of one side.
             CheckFailedError: the gate says no, or too many entities were set aside; what serves
                 stays.
         """

@@ -110,7 +110,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One pushed snapshot."""
+    """One pushed snapshot; `complete`: it is whole and passed its last verification."""
 
     snapshot: str
     side: Side

@@ -207,7 +207,8 @@ class MemoryBackend:
         for id_ in filter(ID.fullmatch, names):
             manifest = self._manifest(id_)
             entities = manifest.entities if manifest else 0
-            listed.append(Listed(id_, side_of(id_), entities, id_ in serving, complete=True))
+            complete = self._pushed(id_).get("verified", False)
+            listed.append(Listed(id_, side_of(id_), entities, id_ in serving, complete))
         return sorted(listed, key=lambda one: (one.side, one.snapshot))
 
     def search(

@@ -64,7 +64,6 @@ def publish(
     snapshot to a field of an index of your own, and let searches use it, together with its query
     snapshot if you name one.
     """
-    from cogr.snapshots import side_of
     from indexers.release import release
     from indexers.release.external import ForeignIndex
 
@@ -76,25 +75,16 @@ def publish(
         ids = [id_ for id_ in workspace.backend.serving().values() if id_]
     if not (ids or into):
         raise UserError("Nothing is named to be published; name a snapshot (cogr-index list).")
-    own = [id_ for id_ in ids if not into or side_of(id_) == "query"]
-    pushed = _push_missing(call, own, gate=gate)
-    if not switch:
-        call.show("Pushed", {"indexes": dict(pushed.indexes)})
-        return
     if into:
         index = ForeignIndex(workspace, into, field, id_field)
         merged = index.publish(ids, console.note, gate=gate)
         call.show(f"Serving in {into}", merged.as_dict())
         return
-    _show(call, "Serving now", release(workspace, ids, gate=gate, say=console.note))
-
-
-def _push_missing(call: Call, ids: list[str], *, gate: bool) -> Released:
-    from indexers.release import release
-
-    there = {one.snapshot for one in call.workspace.backend.list() if one.complete} if ids else {}
-    missing = [id_ for id_ in ids if id_ not in there]
-    return release(call.workspace, missing, push=True, switch=False, gate=gate, say=console.note)
+    released = release(workspace, ids, switch=switch, gate=gate, say=console.note)
+    if switch:
+        _show(call, "Serving now", released)
+    else:
+        call.show("Pushed", {"indexes": dict(released.indexes)})
 
 
 @common_options()

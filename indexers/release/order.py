@@ -265,7 +265,7 @@ def release(
     workspace: Workspace,
     ids: Sequence[str],
     *,
-    push: bool = False,
+    push: bool = True,
     switch: bool = True,
     gate: bool = True,
     rules: bool = True,
@@ -277,10 +277,11 @@ def release(
     """Let snapshots serve, at most one a side, by one atomic switch, and enter it in the history.
 
     A snapshot that the gate refuses stays pushed and verified. With `publish.rules`, what serves is
-    the snapshots with these rules, which are pushed too.
+    the snapshots with these rules.
 
     Args:
-        push: push to the backend and verify first.
+        push: push to the backend and verify first what is not there, or did not pass its last
+            verification.
         switch: False ends before the gate.
         gate: False overrules the checks of set-aside entities and of rounds, and the gate. The
             setting `publish.tolerance = 1` turns off the gate alone.
@@ -294,10 +295,10 @@ def release(
     if gate:
         _check_set_aside(workspace, ids)
     indexes: dict[Side, str] = {}
-    given = ids
     ids = with_rules(workspace, ids, say, both=into is None) if rules else ids
     own = [id_ for id_ in ids if into is None or side_of(id_) == "query"]
-    new = [id_ for id_ in own if push or id_ not in given]
+    there = {one.snapshot for one in workspace.backend.list() if one.complete}
+    new = [id_ for id_ in own if id_ not in there] if push else []
     for snapshot in [open_snapshot(store, id_) for id_ in new]:
         pushed, _ = push_and_verify(workspace.backend, store, snapshot, say=say)
         indexes[snapshot.side] = pushed.index

@@ -307,7 +307,6 @@ def publish_pair(
     release(
         workspace,
         [pair.items, pair.queries],
-        push=True,
         gate=gate,
         held_out=HeldOutF1(partial(knows_dev, workspace), held_out.dev_f1 if held_out else None),
         say=say,

@@ -135,7 +135,8 @@ class OpenSearchBackend:
                 continue
             side = side_of(state.snapshot)
             entities, serving = state.meta["entities"], self._aliases[side] in state.aliases
-            found.append(Listed(state.snapshot, side, entities, serving, state.complete))
+            complete = state.complete and state.verified
+            found.append(Listed(state.snapshot, side, entities, serving, complete))
         return sorted(found, key=lambda one: (one.side, one.snapshot))
 
     def search(
