@@ -125,16 +125,10 @@ def _check_fields(state: IndexState, field: str) -> None:
 def _check_whole_documents(state: IndexState) -> None:
     source = state.mappings.get("_source", {})
     derived = state.settings.get("derived_source", {}).get("enabled", "false")
-    lossy = {
-        "_source.enabled = false": source.get("enabled", True) is False,
-        "_source.excludes": bool(source.get("excludes")),
-        "_source.includes": bool(source.get("includes")),
-        "index.derived_source.enabled = true": str(derived) == "true",
-    }
-    if named := [setting for setting, holds in lossy.items() if holds]:
+    if set(source) - {"enabled"} or not source.get("enabled", True) or str(derived) == "true":
         raise UserError(
-            f"The index {state.name} has {' and '.join(named)}, so an update would lose what its "
-            "documents leave out; use an index that keeps whole documents, or publish to an index "
+            f"The index {state.name} does not keep whole documents (_source, derived_source), so "
+            "an update would lose what they leave out; use one that does, or publish to an index "
             "of CoGR's own."
         )
 

@@ -18,8 +18,6 @@ from cogr.records import Side
 from cogr.snapshots import Manifest, Row, Snapshot, side_of
 from indexers.backends.opensearch.client import Cluster, Version, service_error
 
-LAYOUT = 1
-"""Version of the documents' layout. An index of another layout is rewritten."""
 PLURAL: Mapping[Side, str] = {"item": "items", "query": "queries"}
 SIMILARITY = "kw_bm25"
 WORDS = "text.words"
@@ -102,15 +100,12 @@ def meta_of(manifest: Manifest, analyser: str = "") -> dict[str, Any]:
     if analyser and manifest.side == "item":
         more["text_analyzer"] = analyser
     return {
-        "layout": LAYOUT,
         "snapshot": manifest.id,
-        "side": manifest.side,
         "round": manifest.round,
         "normaliser": manifest.normaliser,
         "content_hash": manifest.content_hash,
         "k_max": manifest.k_max,
         "entities": manifest.entities,
-        "created": manifest.created,
         "complete": False,
         "verified": False,
         **more,

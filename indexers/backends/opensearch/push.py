@@ -39,7 +39,6 @@ from indexers.backends.opensearch.client import (
     wait_before,
 )
 from indexers.backends.opensearch.indexes import (
-    LAYOUT,
     LEASE_SECONDS,
     IndexState,
     block_writes,
@@ -54,6 +53,7 @@ from indexers.backends.opensearch.indexes import (
     mark,
     merge,
     meta_of,
+    pushed_index,
     put_settings,
     read_index,
     refresh,
@@ -246,12 +246,7 @@ def _open_index(cluster: Cluster, snapshot: Snapshot) -> IndexState:
         }
         doing = f"creating the index {name}"
         cluster.call("PUT", f"/{name}", body=body, doing=doing, exists_ok=True)
-        state = read_index(cluster, name)
-    if state is None:
-        raise ServiceError(
-            f"The index {name} vanished from {cluster.url} as it was created; push the snapshot "
-            "again."
-        )
+        state = pushed_index(cluster, snapshot.id)
     check_scored(state, cluster.version)
     return state
 
@@ -262,7 +257,7 @@ def _is_stale(cluster: Cluster, state: IndexState, meta: dict[str, Any]) -> bool
             f"The index {state.name} at {cluster.url} was not written by cogr; remove it or "
             "choose another opensearch.prefix."
         )
-    same = all(state.meta.get(key) == meta[key] for key in ("snapshot", "content_hash", "layout"))
+    same = all(state.meta.get(key) == meta[key] for key in ("snapshot", "content_hash"))
     if same and (state.complete or state.shards == cluster.settings.shards):
         return False
     if state.aliases:
@@ -361,7 +356,7 @@ def _fit(cluster: Cluster, state: IndexState, base: Snapshot, snapshot: Snapshot
     return (
         (state.snapshot, state.meta.get("content_hash")) == (base.id, base.manifest.content_hash)
         and (state.complete and state.verified and state.write_blocked)
-        and (state.meta.get("layout"), state.shards) == (LAYOUT, cluster.settings.shards)
+        and state.shards == cluster.settings.shards
         and state.meta.get("fields", {}) == snapshot.manifest.fields
         and state.meta.get("text_analyzer", "") == analyser
     )

@@ -4,7 +4,6 @@ fields can go.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -311,20 +310,19 @@ DERIVED = {"properties": {"title": {"type": "keyword"}, "price": {"type": "integ
 
 
 @pytest.mark.parametrize(
-    ("name", "mappings", "settings"),
+    ("mappings", "settings"),
     [
-        ("_source.excludes", {"_source": {"excludes": ["price"]}}, {}),
-        ("_source.includes", {"_source": {"includes": ["title"]}}, {}),
-        ("_source.enabled", {"_source": {"enabled": False}}, {}),
-        ("index.derived_source.enabled", DERIVED, {"index.derived_source.enabled": True}),
+        ({"_source": {"excludes": ["price"]}}, {}),
+        ({"_source": {"enabled": False}}, {}),
+        (DERIVED, {"index.derived_source.enabled": True}),
     ],
 )
 def test_an_index_that_does_not_keep_whole_documents_is_refused(
-    products: Products, name: str, mappings: Any, settings: Any
+    products: Products, mappings: Any, settings: Any
 ) -> None:
     """A partial update would index them anew from what is kept."""
     refill(products, ["a-1"], mappings, settings)
-    with pytest.raises(UserError, match=f"has {re.escape(name)}.*use an index that keeps whole"):
+    with pytest.raises(UserError, match="does not keep whole documents"):
         products.place()
     state = read_index(products.cluster, products.index)
     assert not [name for name in state.properties if "keywords" in name]
