@@ -6,9 +6,8 @@ It reads snapshots, mirrors and labels, and switches nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyroaring import BitMap
@@ -17,7 +16,6 @@ from cogr.errors import CheckFailedError, SnapshotError
 from cogr.matching.mirror import Mirror
 from cogr.metrics import figures_of_pair
 from cogr.records import SIDES, Dataset, Side, Split
-from cogr.settings.serving import PublishSettings
 from cogr.snapshots import Snapshot, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.backends.memory import mirror_of
@@ -33,37 +31,6 @@ or catalogue may move it a little; where it halves, something broke.
 MOST_GROWTH = 0.05
 """How much these shares may grow: items that no query reaches, and empty keyword sets of a side."""
 _ROWS = 4096
-
-
-@dataclass(frozen=True)
-class PairFigures:
-    """The gate's figures of a pair.
-
-    Attributes:
-        f1: macro F1 of whole retrieved sets (paper, eq. 1) on `split`, where there are labels.
-        unreached: share of items that no keyword and no text of any query of the query snapshot
-            reaches.
-    """
-
-    split: Split | None
-    f1: float | None
-    unreached: float
-
-
-def measure(dataset: Dataset, split: Split | None, item: Snapshot, query: Snapshot) -> PairFigures:
-    """The figures of a pair. Raises CheckFailedError when one is NaN, with which every comparison
-    would pass.
-    """
-    mirror = mirror_of(item)
-    f1 = figures_of_pair(mirror, dataset, split, query).means["f1"] if split else None
-    unreached = _unreached(mirror, query)
-    if math.isnan(unreached + (f1 or 0.0)):
-        raise CheckFailedError(
-            f"The figures of {item.id} with {query.id} are not numbers (F1 on {split}: {f1}, "
-            f"items that no query reaches: {unreached}); check the queries' weights; what serves "
-            "stays."
-        )
-    return PairFigures(split, f1, unreached)
 
 
 def _unreached(mirror: Mirror, query: Snapshot) -> float:
@@ -87,23 +54,25 @@ class HeldOutF1:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The gate's reasons for a refusal, if any, and the figures behind them; None where a pair is
-    not complete.
+    """The gate's reasons for a refusal, if any, and the figures behind them, of the pair that would
+    serve and of the one that serves; None where a pair is not complete.
+
+    Attributes:
+        f1: macro F1 of whole retrieved sets (paper, eq. 1) on `split`, where there are labels.
+        unreached: share of items that no keyword and no text of any query of the query snapshot
+            reaches.
     """
 
-    reasons: Sequence[str]
-    now: PairFigures | None
-    before: PairFigures | None
+    reasons: Sequence[str] = ()
+    split: Split | None = None
+    f1: float | None = None
+    f1_before: float | None = None
+    unreached: float | None = None
+    unreached_before: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
-        return {
-            "split": self.now.split if self.now else None,
-            "f1": self.now.f1 if self.now else None,
-            "f1_before": self.before.f1 if self.before else None,
-            "unreached": self.now.unreached if self.now else None,
-            "unreached_before": self.before.unreached if self.before else None,
-        }
+        return {name: value for name, value in asdict(self).items() if name != "reasons"}
 
 
 def check_gate(
@@ -117,7 +86,15 @@ def check_gate(
     """
     with stage("gate", read_manifest(workspace.store, ids[0]).side if len(ids) == 1 else "pair"):
         verdict = _compare(workspace, ids, serving_now, held_out)
-    _count(verdict)
+    prometheus.GATE.labels("refused" if verdict.reasons else "passed").inc()
+    for gauge, pair, figure in (
+        (prometheus.GATE_F1, "candidate", verdict.f1),
+        (prometheus.GATE_F1, "serving", verdict.f1_before),
+        (prometheus.GATE_UNREACHED, "candidate", verdict.unreached),
+        (prometheus.GATE_UNREACHED, "serving", verdict.unreached_before),
+    ):
+        if figure is not None:
+            gauge.labels(pair).set(figure)
     if verdict.reasons:
         raise CheckFailedError(
             f"The gate keeps {' and '.join(ids)} from serving: {'; '.join(verdict.reasons)}. What "
@@ -133,32 +110,25 @@ def _compare(
     serving_now: Mapping[Side, str | None],
     held_out: HeldOutF1 | None,
 ) -> Verdict:
-    store, settings = workspace.store, workspace.settings.publish
+    store, tolerance = workspace.store, workspace.settings.publish.tolerance
     serving = {side: id_ for side, id_ in serving_now.items() if id_ in store.list("snapshots")}
     after: dict[Side, str] = {**serving, **{read_manifest(store, id_).side: id_ for id_ in ids}}
     if after == serving:
-        return Verdict((), None, None)
+        return Verdict()
     split = choose_split(workspace.dataset)
-    now, before = (_pair(workspace, split, pair, held_out) for pair in (after, serving))
-    reasons = [
-        *_pair_reasons(settings, before, now),
-        *(
-            reason
-            for side in SIDES
-            if side in serving and after[side] != serving[side]
-            for reason in _side_reasons(store, serving[side], after[side])
-        ),
-    ]
-    return Verdict(reasons, now, before)
-
-
-def _count(verdict: Verdict) -> None:
-    prometheus.GATE.labels("refused" if verdict.reasons else "passed").inc()
-    for pair, figures in (("candidate", verdict.now), ("serving", verdict.before)):
-        if figures is not None:
-            prometheus.GATE_UNREACHED.labels(pair).set(figures.unreached)
-            if figures.f1 is not None:
-                prometheus.GATE_F1.labels(pair).set(figures.f1)
+    f1, unreached = _figures(workspace, split, after, held_out)
+    f1_before, unreached_before = _figures(workspace, split, serving, held_out)
+    reasons = []
+    if f1 is not None and f1_before is not None and not f1 >= f1_before - tolerance:
+        reasons.append(
+            f"F1 on {split} would go from {f1_before:.4f} to {f1:.4f} (publish.tolerance is "
+            f"{tolerance:g})"
+        )
+    if unreached is not None and unreached_before is not None:
+        reasons += _grown("items that no query reaches", unreached_before, unreached)
+    for side in (side for side in SIDES if side in serving and after[side] != serving[side]):
+        reasons += _side_reasons(store, serving[side], after[side])
+    return Verdict(reasons, split, f1, f1_before, unreached, unreached_before)
 
 
 def choose_split(dataset: Dataset) -> Split | None:
@@ -166,14 +136,14 @@ def choose_split(dataset: Dataset) -> Split | None:
     return next((split for split in ("dev", "test") if dataset.queries.get(split)), None)
 
 
-def _pair(
+def _figures(
     workspace: Workspace,
     split: Split | None,
     pair: Mapping[Side, str],
     held_out: HeldOutF1 | None,
-) -> PairFigures | None:
+) -> tuple[float | None, float | None]:
     if len(pair) < len(SIDES):
-        return None
+        return None, None
     try:
         item, query = (open_snapshot(workspace.store, pair[side]) for side in ("item", "query"))
     except SnapshotError as error:
@@ -181,24 +151,13 @@ def _pair(
             f"The gate can't compare: {str(error).rstrip('.')}, or overrule the gate by "
             "cogr-index publish --no-gate."
         ) from error
-    found = measure(workspace.dataset, split, item, query)
+    mirror = mirror_of(item)
+    f1 = None
     if held_out and held_out.learned_dev(item, query):
-        return replace(found, f1=held_out.f1)
-    return found
-
-
-def _pair_reasons(
-    settings: PublishSettings, before: PairFigures | None, now: PairFigures | None
-) -> Iterator[str]:
-    if before is None or now is None:
-        return
-    was, is_ = before.f1, now.f1
-    if was is not None and is_ is not None and not is_ >= was - settings.tolerance:
-        yield (
-            f"F1 on {now.split} would go from {was:.4f} to {is_:.4f} (publish.tolerance is "
-            f"{settings.tolerance:g})"
-        )
-    yield from _grown("items that no query reaches", before.unreached, now.unreached)
+        f1 = held_out.f1
+    elif split:
+        f1 = figures_of_pair(mirror, workspace.dataset, split, query).means["f1"]
+    return f1, _unreached(mirror, query)
 
 
 def _side_reasons(store: Store, before: str, now: str) -> Iterator[str]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -131,19 +130,6 @@ def test_the_listing_says_what_serves_and_what_stands_by(served: Shop) -> None:
     states = {row["state"] for id_, row in rows.items() if id_ != worse}
     assert (rows[worse]["state"], states) == ("standby", {"serving"})
     assert "standby" in served.run("list").out
-
-
-def test_figures_that_are_no_number_never_pass(
-    served: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worse = served.pushed("item", FOREIGN_ITEMS)
-    before = served.serving()
-    with monkeypatch.context() as broken:
-        figures = SimpleNamespace(means={"f1": float("nan")})
-        broken.setattr("indexers.release.gate.figures_of_pair", lambda *_: figures)
-        ended = served.run("publish", worse)
-    assert (ended.status, "are not numbers (F1 on test: nan" in ended.err) == (1, True)
-    assert served.serving() == before
 
 
 def test_f1_is_measured_on_dev_queries_else_on_test_queries(shop: Path) -> None:
