@@ -5,7 +5,6 @@ What it asks is what the protocol promises.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +19,7 @@ from cogr.matching.mirror import Mirror
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends import Backend, Words
-from indexers.backends.memory import MemoryBackend, mirror_of
-from indexers.backends.opensearch import OpenSearchBackend
+from indexers.backends.memory import MemoryBackend
 from tests.indexers.backends.backend_worlds import (
     SHOP,
     SHOPPERS,
@@ -182,19 +180,6 @@ def test_what_a_text_names_is_in_the_set_whatever_the_keywords_find(
     assert {hit.id for hit in buried.hits if hit.tier == "set"} == {"t-1"} | literal - {"t-2"}
 
 
-def test_without_analysed_texts_the_keywords_answer_alone_and_the_answer_says_so(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if isinstance(place.backend, OpenSearchBackend):
-        return
-    monkeypatch.setitem(sys.modules, "bm25s", None)
-    place.served(frozen(place.store, "item", SHOP))
-    found = place.backend.search(["oak"], words=Words("velvet sofa"))
-    assert [hit.id for hit in found.hits] == ["a-2"]
-    assert "needs the extra" in found.textless
-    assert place.backend.search(["oak"]).textless == ""
-
-
 def test_the_query_side_is_searched_and_looked_up(place: Place) -> None:
     queries = frozen(place.store, "query", SHOPPERS)
     place.served(queries)
@@ -264,15 +249,6 @@ def test_what_is_not_there_is_named(place: Place) -> None:
         place.backend.search(["sofa"], side="query", snapshot=item.id)
 
 
-def test_an_unverified_snapshot_is_not_published(place: Place) -> None:
-    old, new = frozen(place.store, "item", SHOP), frozen(place.store, "item", SHOP[:3], round_=1)
-    place.served(old)
-    place.backend.push(new)
-    with pytest.raises(CheckFailedError, match="cogr-index verify"):
-        place.backend.publish({"item": new.id})
-    assert place.backend.serving()["item"] == old.id
-
-
 def test_verification_refuses_a_snapshot_whose_content_was_not_pushed(place: Place) -> None:
     """The same id with other rows: what a damaged store or index looks like."""
     snapshot = frozen(place.store, "item", SHOP)
@@ -302,11 +278,3 @@ class _Redirected(Store):
     def open(self, path: str) -> IO[bytes]:
         other = self._swap.get(path)
         return other.store.open(other.path) if other else super().open(path)
-
-
-def test_a_process_keeps_the_last_four_mirrors(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    snapshots = [frozen(store, "item", SHOP[:size]) for size in range(1, 6)]
-    built = [mirror_of(one) for one in snapshots]
-    assert [mirror_of(one) for one in snapshots[1:]] == built[1:]
-    assert mirror_of(snapshots[0]) is not built[0]

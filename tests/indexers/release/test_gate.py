@@ -124,14 +124,6 @@ def test_a_pair_that_belongs_together_passes_where_each_alone_does_not(served: S
     assert served.serving() == set(pair)
 
 
-def test_the_listing_says_what_serves_and_what_stands_by(served: Shop) -> None:
-    worse = served.pushed("item", FOREIGN_ITEMS)
-    rows = {row["snapshot"]: row for row in served.run("list", "--json").json["snapshots"]}
-    states = {row["state"] for id_, row in rows.items() if id_ != worse}
-    assert (rows[worse]["state"], states) == ("standby", {"serving"})
-    assert "standby" in served.run("list").out
-
-
 def test_f1_is_measured_on_dev_queries_else_on_test_queries(shop: Path) -> None:
     workspace = Workspace(load_settings(None))
     queries = workspace.dataset.queries

@@ -170,20 +170,11 @@ def test_fields_are_bound_for_a_block(
     with logs.bound(run="r1", shard="s1"), logs.bound(shard="s2", worker=None):
         log.info("inside")
     log.info("outside")
-    logging.getLogger("a.library").warning("line\nbreak \ud800")
+    logging.getLogger("a.library").warning("line\nbreak \ud800", extra={"args_of_task": CANARY})
     inside, outside, library = lines_of(capsys.readouterr().err)
     assert (inside["run"], inside["shard"]) == ("r1", "s2")
     assert "worker" not in inside
     assert "run" not in outside
     assert library["logger"] == "a.library"
-
-
-def test_a_line_has_nothing_that_libraries_add(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logs._State, "verbose", True)
-    logs.configure(LogSettings(format="json"))
-    logging.getLogger("a.library").warning({"text": 1}, extra={"args_of_task": CANARY})
-    (line,) = lines_of(capsys.readouterr().err)
-    assert line.keys() == {"time", "level", "logger", "message"}
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"])
+    assert library.keys() == {"time", "level", "logger", "message"}
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", library["time"])

@@ -22,7 +22,6 @@ from indexers.backends.opensearch import client
 from indexers.backends.opensearch.client import (
     Cluster,
     Refusal,
-    read_version,
     service_error,
 )
 from tests.web_server import Answer, Request, serve
@@ -55,12 +54,6 @@ def test_what_is_no_opensearch_of_2_4_or_newer_is_refused(answer: Any, says: str
     with serve(lambda _: (200, json.dumps(answer).encode())) as url:
         with pytest.raises(ServiceError, match=says):
             _ = Cluster(OpenSearchSettings(url=url)).version
-
-
-def test_the_version_says_how_keywords_are_scored() -> None:
-    two, three = read_version(info("2.19.5"), "u"), read_version(info("3.0.0-beta1"), "u")
-    assert (two.has_use_similarity, two.bm25.flavour) == (False, "2.x")
-    assert (three.has_use_similarity, three.bm25.flavour) == (True, "3.x")
 
 
 @pytest.mark.parametrize(
@@ -109,20 +102,6 @@ def test_a_cluster_that_is_down_is_said_at_once() -> None:
     ):
         Cluster(OpenSearchSettings(url="http://127.0.0.1:9")).call("GET", "/x", doing="looking")
     assert time.monotonic() - began < 2
-
-
-def test_a_cluster_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hang(_: Request) -> Answer | None:
-        time.sleep(0.3)
-        return None
-
-    with serve(hang) as url:
-        monkeypatch.setattr(client, "TIMEOUT", 0.05)
-        cluster = Cluster(OpenSearchSettings(url=url))
-        with pytest.raises(
-            ServiceError, match=r"did not answer in time .*; see the cluster's load"
-        ):
-            cluster.call("GET", "/x", doing="looking")
 
 
 def test_a_second_address_is_tried() -> None:

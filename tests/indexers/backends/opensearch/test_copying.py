@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from cogr.differences import differences
-from cogr.errors import CheckFailedError
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Provenance, Row, Snapshot
 from cogr.snapshots.writing import write_snapshot
@@ -63,37 +62,6 @@ def test_a_push_by_difference_has_the_bits_of_a_full_one(
         assert read_index(backend.cluster, f"{backend.prefix}-items.draft") is None
         # The parent is untouched, and serves as well as before.
         backend.verify(first, random_queries(list(first.rows()), 10, 12))
-
-
-QUERIES = [
-    Row("q1", "Velvet sofa", ("sofa", "couch"), weights=(2.5, 0.1, 1.0), confidence=0.731),
-    Row("q2", "lamp", ("light",), confidence=0.0),
-    *(Row(f"q9{n:02}", f"query {n}", ("sofa",)) for n in range(30)),
-]
-
-
-def weighed(store: Store, rows: list[Row], parent: Snapshot | None = None) -> Snapshot:
-    provenance = Provenance(parent=parent.id if parent else None)
-    return write_snapshot(store, "query", rows, provenance)
-
-
-def test_other_weights_and_confidences_than_the_snapshots_are_found(
-    opensearch: OpenSearchSettings, tmp_path: Path
-) -> None:
-    """The snapshot of the index's name says otherwise."""
-    store, elsewhere = Store(tmp_path / "here"), Store(tmp_path / "elsewhere")
-    snapshot = weighed(store, QUERIES)
-    wrong = [{"weights": (2.5, 0.2, 1.0)}, {"weights": ()}, {"confidence": 0.732}]
-    with backend_of(opensearch, store) as backend:
-        backend.push(snapshot)
-        backend.verify(snapshot, [])
-        for change in wrong:
-            rows = [dataclasses.replace(QUERIES[0], **change), *QUERIES[1:]]
-            other = weighed(store, rows)
-            elsewhere.write(snapshot.path, store.read(other.path))
-            damaged = Snapshot(snapshot.manifest, elsewhere)
-            with pytest.raises(CheckFailedError, match=f"field {next(iter(change))} of .*'q1'"):
-                backend.verify(damaged, [])
 
 
 def test_a_push_that_died_before_its_merge_goes_on(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +19,6 @@ from indexers.backends.opensearch.client import Version
 from indexers.backends.opensearch.indexes import index_settings, mapping
 from indexers.backends.opensearch.search import query_body
 from indexers.release.order import push_and_verify
-from tests.commands import program
 from tests.documents import examples
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, priced
 from tests.indexers.backends.opensearch_worlds import backend_of
@@ -85,21 +83,6 @@ def test_the_keywords_of_a_known_query(shop: OpenSearchBackend) -> None:
     )
     assert hit["_source"]["generated"] == ["velvet sofa", "mid-century", "couch"]
     assert hit["_source"]["keywords"] == ["velvet sofa", "mid-century", "couch", "mid-century sofa"]
-
-
-def test_the_search_by_template_from_a_shell(shop: OpenSearchBackend) -> None:
-    (line,) = examples("combining.md", "sh")
-    program("curl")
-    here = line.replace("localhost:9200", shop.cluster.url).replace("shop", PREFIX)
-    said = json.loads(
-        subprocess.run(["sh", "-c", here], check=True, capture_output=True, timeout=60).stdout
-    )
-    found = shop.search(["green velvet sofa", "velvet sofa", "couch"], size=20)
-    assert (
-        [hit["_source"]["item_id"] for hit in said["hits"]["hits"]]
-        == [hit.id for hit in found.hits]
-        != []
-    )
 
 
 def test_the_search_by_template(shop: OpenSearchBackend) -> None:

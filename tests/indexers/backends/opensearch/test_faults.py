@@ -295,14 +295,21 @@ def test_an_unscored_mapping_is_refused_with_the_reason(shop: Shop) -> None:
 
 
 def test_a_switch_that_is_refused_leaves_the_alias(shop: Shop) -> None:
-    shop.backend.push(shop.new)
-    shop.backend.verify(shop.new, [])
+    query = frozen(shop.old.store, "query", SHOPPERS, round_=1)
+    for snapshot in (shop.new, query):
+        shop.backend.push(snapshot)
+        shop.backend.verify(snapshot, [])
+    pair = {"item": shop.new.id, "query": query.id}
     for answer in (FORBIDDEN, None):
         shop.proxy.faults[:] = [Fault("POST", "_aliases", answer)]
         with pytest.raises(ServiceError):
-            shop.backend.publish({"item": shop.new.id})
+            shop.backend.publish(pair)
         shop.assert_untouched()
-    shop.assert_goes_on()
+    shop.proxy.faults.clear()
+    shop.proxy.seen.clear()
+    shop.backend.publish(pair)
+    assert shop.direct.serving() == pair
+    assert shop.proxy.count("POST", "_aliases") == 1, "both sides by one call"
 
 
 def test_a_template_that_can_not_be_stored_is_a_warning(

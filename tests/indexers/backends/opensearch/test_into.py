@@ -328,30 +328,6 @@ def test_an_index_that_does_not_keep_whole_documents_is_refused(
     assert not [name for name in state.properties if "keywords" in name]
 
 
-def test_no_field_of_the_team_changes_by_a_publish(products: Products) -> None:
-    """Nor does a pipeline of the team's see a document again."""
-    store = products.workspace.store
-    snapshots = [
-        frozen(store, "item", [replace(row, keywords=(word,)) for row in SHOP[:3]])
-        for word in "xyz"
-    ]
-    script = {"source": "ctx.seen = (ctx.seen == null ? 0 : ctx.seen) + 1"}
-    path = f"/_ingest/pipeline/{products.alias}"
-    body = {"processors": [{"script": script}]}
-    products.cluster.call("PUT", path, body=body, doing="preparing")
-    pipelines = {f"index.{name}_pipeline": products.alias for name in ("default", "final")}
-    refill(products, ids_of(snapshots[0]), {}, pipelines)
-    before = products.documents()
-    assert {document["seen"] for document in before.values()} == {2}
-    # By plain updates, and by those that remove a field.
-    for snapshot in snapshots:
-        products.place().publish([snapshot.id], lambda _: None)
-        assert {
-            id_: {name: value for name, value in document.items() if "keywords" not in name}
-            for id_, document in products.documents().items()
-        } == before
-
-
 def test_what_can_not_be_a_target_is_refused(products: Products) -> None:
     cluster = products.cluster
     with pytest.raises(UserError, match="names nothing"):
