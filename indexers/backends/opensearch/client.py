@@ -15,7 +15,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from urllib.parse import urlsplit
 
 from cogr.errors import MissingExtraError, ServiceError, SettingsError
 from cogr.matching.bm25 import BM25
@@ -85,7 +84,7 @@ def _answered(status: int, info: Any) -> Refusal:
     if isinstance(body, str):
         return Refusal(status, "", body[:_LONGEST])
     if not isinstance(body, Mapping):
-        return Refusal(status, "" if status in _PROXIES else "no_json")
+        return Refusal(status, "" if status in _PROXIES else "no_json", "forbidden")
     causes = body.get("root_cause") or [body]
     cause = causes[0] if isinstance(causes[0], Mapping) else body
     reason = str(cause.get("reason") or body.get("reason"))[:_LONGEST]
@@ -94,13 +93,14 @@ def _answered(status: int, info: Any) -> Refusal:
 
 def service_error(refusal: Refusal, url: str, doing: str) -> ServiceError:
     """One sentence: the failure, the address (without credentials), the activity, what to do."""
-    what, remedy = _sentence(refusal)
+    what, remedy = _SAID.get(refusal.kind) or _SAID.get(refusal.status) or _OTHER
     return ServiceError(f"OpenSearch at {url} {what.format(refusal)} ({doing}); {remedy}.")
 
 
 _AGAIN = "the same command goes on from here"
-_LIFT = f"free disk space or lift the block; {_AGAIN}"
-_KINDS = {
+_BLOCKED = ("is blocked: {0.reason}", f"free disk space or lift the block; {_AGAIN}")
+_AWAY = ("is not available (status {0.status})", f"see the cluster's health; {_AGAIN}")
+_SAID: Mapping[str | int, tuple[str, str]] = {
     "connection": (
         "can't be reached",
         f"check that it runs and that opensearch.url is right; {_AGAIN}",
@@ -111,21 +111,17 @@ _KINDS = {
         "check scheme, host and port of opensearch.url, and set opensearch.ca_file to the CA that "
         "signed its certificate",
     ),
+    "no_json": (
+        "does not answer as OpenSearch does (status {0.status})",
+        "check that opensearch.url is a cluster and not a web page",
+    ),
     # A cluster's message when every node's disk is above the high watermark.
-    "index_create_block_exception": (
-        "creates no indexes: {0.reason}",
-        f"its disks are nearly full, or somebody blocked it: {_LIFT}",
-    ),
-    "cluster_block_exception": ("is blocked: {0.reason}", f"lift the block; {_AGAIN}"),
-    "index_not_found_exception": (
-        "does not have it: {0.reason}",
-        "it was removed meanwhile; push the snapshot again",
-    ),
-}
-_STATUS = {
-    401: (
-        "does not accept the credentials",
-        "check opensearch.username and opensearch.password",
+    "index_create_block_exception": _BLOCKED,
+    "cluster_block_exception": _BLOCKED,
+    401: ("does not accept the credentials", "check opensearch.username and opensearch.password"),
+    403: (
+        "does not allow this to the user: {0.reason}",
+        "grant the privileges listed in docs/opensearch.md, then run the same command again",
     ),
     404: (
         "does not have it: {0.reason}",
@@ -133,35 +129,9 @@ _STATUS = {
     ),
     413: ("finds the request too large", "raise the limit there, or of a proxy before it"),
     429: ("is overloaded and kept refusing", f"see its load; {_AGAIN}"),
+    **dict.fromkeys((502, 503, 504), _AWAY),
 }
-_STATUS |= dict.fromkeys(
-    (502, 503, 504),
-    ("is not available (status {0.status})", f"see the cluster's health; {_AGAIN}"),
-)
-
-
-def _sentence(refusal: Refusal) -> tuple[str, str]:
-    kind, reason = refusal.kind, refusal.reason
-    if kind == "no_json":
-        status = " (status {0.status})" if refusal.status else ""
-        return (
-            f"does not answer as OpenSearch does{status}",
-            "check that opensearch.url is a cluster and not a web page",
-        )
-    if kind == "cluster_block_exception" and ("flood" in reason or "read-only" in reason):
-        return "is read-only: {0.reason}", _LIFT
-    if found := _KINDS.get(kind) or _STATUS.get(refusal.status):
-        return found
-    if refusal.status == 403:
-        return (
-            f"does not allow this to the user: {'{0.reason}' if reason else 'forbidden'}",
-            "grant the privileges listed in docs/opensearch.md, then run the same command again",
-        )
-    told = " ".join(f"{{0.{name}}}" for name in ("kind", "reason") if getattr(refusal, name))
-    return (
-        f"refuses with status {{0.status}}{': ' if told else ''}{told}",
-        "see the cluster's log",
-    )
+_OTHER = ("refuses with status {0.status}: {0.kind} {0.reason}", "see the cluster's log")
 
 
 RETRIES = 7
@@ -322,23 +292,13 @@ def connect_async(settings: OpenSearchSettings) -> Any:
 def _options(settings: OpenSearchSettings, *, for_async: bool = False) -> dict[str, Any]:
     urls = _urls(settings)
     return {
-        "hosts": _hosts(urls),
+        "hosts": urls,
         "http_auth": _auth(settings, for_async=for_async),
         "max_retries": len(urls) - 1,
         "retry_on_status": (),
         "retry_on_timeout": False,
         **_tls(settings, urls),
     }
-
-
-def _hosts(urls: Collection[str]) -> list[dict[str, Any]]:
-    hosts = []
-    for parts in map(urlsplit, urls):
-        tls = parts.scheme == "https"
-        port = parts.port or (443 if tls else 80)
-        host = {"host": parts.hostname, "port": port, "use_ssl": tls, "url_prefix": parts.path}
-        hosts.append(host)
-    return hosts
 
 
 def _tls(settings: OpenSearchSettings, urls: Collection[str]) -> dict[str, Any]:

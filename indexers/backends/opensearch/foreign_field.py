@@ -100,13 +100,11 @@ def open_target(cluster: Cluster, name: str, field: str, id_field: str = "_id") 
         )
     ((index, answer),) = found.items()
     state = IndexState.read(index, answer)
-    if state.snapshot:
+    for flaw in _flaws(state):
         raise UserError(
-            f"The index {index} is one of cogr's own; give --into the index that holds your "
-            "products."
+            f"The index {index} {flaw}; give --into another index that holds your products, or "
+            "publish to an index of CoGR's own."
         )
-    _check_similarity(state)
-    _check_whole_documents(state)
     _check_fields(state, field)
     return Target(name, field, state, id_field)
 
@@ -122,29 +120,19 @@ def _check_fields(state: IndexState, field: str) -> None:
             )
 
 
-def _check_whole_documents(state: IndexState) -> None:
+def _flaws(state: IndexState) -> Iterator[str]:
+    if state.snapshot:
+        yield "is one of cogr's own"
+    similarity: Mapping[str, Any] = state.settings.get("similarity", {}).get("default", {})
+    formula = (float(similarity.get("k1", DEFAULT.k1)), float(similarity.get("b", DEFAULT.b)))
+    if similarity.get("type", "BM25") != "BM25" or formula != (DEFAULT.k1, DEFAULT.b):
+        yield f"scores keywords otherwise than BM25 with k1 {DEFAULT.k1} and b {DEFAULT.b}"
     source = state.mappings.get("_source", {})
     derived = state.settings.get("derived_source", {}).get("enabled", "false")
     if set(source) - {"enabled"} or not source.get("enabled", True) or str(derived) == "true":
-        raise UserError(
-            f"The index {state.name} does not keep whole documents (_source, derived_source), so "
-            "an update would lose what they leave out; use one that does, or publish to an index "
-            "of CoGR's own."
-        )
-
-
-def _check_similarity(state: IndexState) -> None:
-    default: Mapping[str, Any] = state.settings.get("similarity", {}).get("default", {})
-    same = default.get("type", "BM25") == "BM25" and (
-        float(default.get("k1", DEFAULT.k1)),
-        float(default.get("b", DEFAULT.b)),
-    ) == (DEFAULT.k1, DEFAULT.b)
-    if not same:
-        raise UserError(
-            f"The index {state.name} has a default similarity of its own ({dict(default)}), by "
-            "which keywords would be scored "
-            f"otherwise than in training; keep BM25 with k1 {DEFAULT.k1} and b {DEFAULT.b}, or "
-            "publish to an index of cogr's own."
+        yield (
+            "does not keep whole documents (_source, derived_source), so that an update would lose "
+            "what they leave out"
         )
 
 

@@ -149,7 +149,7 @@ def test_what_passes_by_itself_is_waited_out(shop: Shop) -> None:
     ("answer", "says", "tries"),
     [
         (UNAVAILABLE, "not available", client.RETRIES + 1),
-        (FLOODED, "read-only", 1),
+        (FLOODED, "is blocked", 1),
     ],
 )
 def test_what_does_not_pass_ends_the_push(

@@ -340,7 +340,7 @@ def test_what_can_not_be_a_target_is_refused(products: Products) -> None:
         open_target(cluster, index, "f")
     body = {"settings": {"index": {"similarity": {"default": {"type": "boolean"}}}}}
     cluster.call("PUT", f"/{products.index}-odd", body=body, doing="making another")
-    with pytest.raises(UserError, match="a default similarity of its own"):
+    with pytest.raises(UserError, match="scores keywords otherwise than BM25"):
         open_target(cluster, f"{products.index}-odd", "f")
     with pytest.raises(UserError, match="names .*, .*; give --into one index"):
         open_target(cluster, f"{products.index}*", "f")
