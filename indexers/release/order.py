@@ -173,7 +173,7 @@ def push_and_verify(
     store: Store,
     snapshot: Snapshot,
     say: Say = lambda _: None,
-) -> tuple[Pushed, Verified]:
+) -> Pushed:
     """Write the snapshot beside what serves and compare it there. Raises CheckFailedError where the
     pushed index differs from it, and ServiceError.
     """
@@ -188,7 +188,7 @@ def push_and_verify(
         f"verified {verified.documents} documents, {verified.sampled} sampled, {verified.scores} "
         f"scores of {verified.queries} queries"
     )
-    return pushed, verified
+    return pushed
 
 
 def verify(
@@ -300,8 +300,7 @@ def release(
     there = {one.snapshot for one in workspace.backend.list() if one.complete}
     new = [id_ for id_ in own if id_ not in there] if push else []
     for snapshot in [open_snapshot(store, id_) for id_ in new]:
-        pushed, _ = push_and_verify(workspace.backend, store, snapshot, say=say)
-        indexes[snapshot.side] = pushed.index
+        indexes[snapshot.side] = push_and_verify(workspace.backend, store, snapshot, say).index
     if not switch:
         return Released({}, {}, indexes=indexes)
     place = into or Destination(workspace)

@@ -22,7 +22,7 @@ from typing import Any
 from cogr.datasets.reading import Sheet
 from cogr.errors import DataError
 from cogr.keywords import parse, self_keyword
-from cogr.records import Query, Say
+from cogr.records import Say
 from cogr.snapshots import (
     RULES,
     Manifest,
@@ -37,8 +37,6 @@ from cogr.snapshots import (
     write_set_aside,
 )
 from cogr.snapshots.writing import HEAVIEST, write_snapshot
-from indexers.generators import Completion, Request, query_row
-from indexers.generators.statistical.generator import Statistical, is_installed
 from indexers.workspace import Workspace
 
 MOST_PINS = 10
@@ -208,15 +206,13 @@ def with_rules(workspace: Workspace, ids: Sequence[str], say: Say, *, both: bool
             made += [id_] if id_ in ids else []
             continue
         base = open_snapshot(store, id_).base
-        new = _made(workspace, base, rules, serving.get(base.side), say)
+        new = _made(base, rules, serving.get(base.side), say)
         made += [new.id] if id_ in ids or new.id != id_ else []
     say(f"{len(rules.rules)} rules of {path}: {' and '.join(made)}")
     return made
 
 
-def _made(
-    workspace: Workspace, base: Snapshot, rules: Rules, parent: str | None, say: Say
-) -> Snapshot:
+def _made(base: Snapshot, rules: Rules, parent: str | None, say: Say) -> Snapshot:
     store, manifest = base.store, base.manifest
     note = {"base": base.id, "digest": rules.digest, "rules": [astuple(r) for r in rules.rules]}
     provenance = replace(
@@ -225,11 +221,7 @@ def _made(
         notes={**manifest.notes, RULES: note},
     )
     missing = rules.items
-    rows = (
-        _item_rows(base, rules, missing)
-        if base.side == "item"
-        else _query_rows(workspace, base, rules)
-    )
+    rows = _item_rows(base, rules, missing) if base.side == "item" else _query_rows(base, rules)
     made = write_snapshot(store, base.side, rows, provenance, manifest.fields)
     if manifest.set_aside and made.id != base.id:
         write_set_aside(store, made.id, read_set_aside(store, base.id))
@@ -245,28 +237,10 @@ def _item_rows(base: Snapshot, rules: Rules, missing: set[str]) -> Iterator[Row]
         yield rules.item_row(row)
 
 
-def _query_rows(workspace: Workspace, base: Snapshot, rules: Rules) -> Iterator[Row]:
-    wanted = rules.queries
-    known = {row.self_keyword for row in base.rows() if row.self_keyword in wanted}
-    lacking = [
-        Query(f"rule-{hashlib.blake2b(own.encode(), digest_size=8).hexdigest()}", own)
-        for own in sorted(wanted - known)
-    ]
-    new = sorted(_written(workspace, base, lacking), key=lambda row: row.id)
+def _query_rows(base: Snapshot, rules: Rules) -> Iterator[Row]:
+    lacking = rules.queries
+    for row in base.rows():
+        lacking.discard(row.self_keyword)
+    numbers = {hashlib.blake2b(own.encode(), digest_size=8).hexdigest(): own for own in lacking}
+    new = [Row(f"rule-{number}", own, ()) for number, own in sorted(numbers.items())]
     return map(rules.query_row, heapq.merge(base.rows(), new, key=lambda row: row.id))
-
-
-def _written(workspace: Workspace, base: Snapshot, queries: Sequence[Query]) -> Iterator[Row]:
-    if base.manifest.generator.get("kind") == "statistical" and queries and is_installed():
-        with workspace.generator("query", "statistical") as fitted:
-            assert isinstance(fitted, Statistical)
-            items = workspace.backend.serving().get("item")
-            generator = fitted.live(base.manifest.generator, items)
-            if generator is not None and generator.is_fitted:
-                prompter = workspace.prompter("query", "statistical")
-                asked = [Request(one.id, one, prompter(one)) for one in queries]
-                for query, answer in zip(queries, generator.generate(asked), strict=True):
-                    if isinstance(answer, Completion):
-                        yield query_row(answer, query, base.manifest.k_max)
-                return
-    yield from (Row(query.id, query.text, ()) for query in queries)
