@@ -1,11 +1,10 @@
-"""The commands on what the backend has and what serves: publish, rollback, verify, prune, roles.
+"""The commands on what the backend has and what serves: publish, rollback, verify, prune.
 
 Options and output only; the work is in the packages beside.
 """
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
@@ -203,22 +202,3 @@ def prune(
     store, backend = workspace.store, workspace.backend
     pruned = remove(store, backend, keep, files=files, dry_run=dry_run, say=console.note)
     call.show(title, {"dry_run": dry_run, **plain(pruned)})
-
-
-@common_options(backend=False)
-def roles(call: Call, into: IntoOption = None) -> None:
-    """Print least-privilege roles for the configured prefix, as the security plugin's REST API
-    takes them.
-
-    With --into, also the role that writes keywords into that index.
-    """
-    from indexers.backends.opensearch.indexes import ROLES, role
-
-    prefix = call.workspace.settings.opensearch.prefix
-    wanted = [name for name in ROLES if into or name != "merger"]
-    bodies = {f"{prefix}-{name}": role(name, prefix, into or "") for name in wanted}
-    requests = [
-        f"PUT _plugins/_security/api/roles/{name}\n{json.dumps(body, indent=1)}"
-        for name, body in bodies.items()
-    ]
-    call.emit({"roles": bodies}, lambda out: out.print("\n\n".join(requests), soft_wrap=True))

@@ -1,15 +1,12 @@
-"""An index: names, settings, mapping, documents and roles; its state, statistics and marks,
-refresh, merge and removal. docs/opensearch.md explains each line of the mapping and each role.
+"""An index: names, settings, mapping and documents; its state, statistics and marks, refresh, merge
+and removal. docs/opensearch.md explains each line of the mapping.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 from cogr.errors import CheckFailedError, ServiceError, SnapshotError
@@ -207,29 +204,6 @@ def check_scored(state: IndexState, version: Version) -> None:
         )
 
 
-ROLES = ("writer", "publisher", "reader", "merger")
-"""Least-privilege roles of the security plugin, as the JSON files in roles/."""
-
-
-def role(name: str, prefix: str, index: str = "") -> dict[str, Any]:
-    """The body of `PUT _plugins/_security/api/roles/<role>`, limited to the indexes of a prefix;
-    with `index`, also to the product index (or alias) that keywords are written into.
-    """
-    text = files(__package__).joinpath("roles", f"{name}.json").read_text("utf-8")
-    made: dict[str, Any] = json.loads(text)
-    parts = made["index_permissions"]
-    made["index_permissions"] = [one for one in parts if index or "INDEX" not in json.dumps(one)]
-    for part in made["index_permissions"]:
-        part["index_patterns"] = [
-            # Between slashes a pattern is a regular expression.
-            one.replace("PREFIX", re.escape(prefix) if one[0] == "/" else prefix).replace(
-                "INDEX", index
-            )
-            for one in part["index_patterns"]
-        ]
-    return made
-
-
 MERGE_SECONDS = 4 * 3600.0
 """Longest wait for a force-merge in seconds. If a load balancer cuts the request earlier, the merge
 is polled.
@@ -271,11 +245,6 @@ def check_count(cluster: Cluster, name: str, snapshot: Snapshot) -> None:
             f"The index {name} has {docs['deleted']} deleted documents, so something else wrote "
             "to it; delete it and push again."
         )
-
-
-def put_settings(cluster: Cluster, name: str, settings: Mapping[str, Any], doing: str) -> None:
-    """Change settings of an index; None restores a default."""
-    cluster.call("PUT", f"/{name}/_settings", body={"index": dict(settings)}, doing=doing)
 
 
 def block_writes(cluster: Cluster, name: str) -> None:

@@ -54,7 +54,6 @@ from indexers.backends.opensearch.indexes import (
     merge,
     meta_of,
     pushed_index,
-    put_settings,
     read_index,
     refresh,
     remove_index,
@@ -281,7 +280,8 @@ def _set_replicas(cluster: Cluster, state: IndexState) -> None:
     wanted, name = cluster.settings.replicas, state.name
     if state.replicas != wanted:
         doing = f"adding replicas to the index {name}"
-        put_settings(cluster, name, {"number_of_replicas": wanted}, doing)
+        body = {"index": {"number_of_replicas": wanted}}
+        cluster.call("PUT", f"/{name}/_settings", body=body, doing=doing)
     if not wanted or state.complete:
         return
 

@@ -7,18 +7,12 @@ from __future__ import annotations
 import uuid
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from cogr.settings.serving import OpenSearchSettings
 from cogr.store import Store
-from indexers.backends.opensearch.indexes import (
-    ROLES,
-    role,
-)
 from indexers.release.inventory import prune
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
 from tests.indexers.backends.opensearch_worlds import backend_of
-from tests.indexers.conftest import Command
 
 
 def test_catalogues_never_touch_one_another(opensearch: OpenSearchSettings, tmp_path: Path) -> None:
@@ -48,21 +42,3 @@ def test_catalogues_never_touch_one_another(opensearch: OpenSearchSettings, tmp_
             backend.publish({"item": old.id})
             assert {one.snapshot for one in backend.list()} == {old.id, queries.id}
             assert [(other.serving(), other.list()) for other, *_ in others] == before
-
-
-def test_roles_are_printed_for_the_prefix_that_is_set(shop: Path, cogr_index: Command) -> None:
-    flags = ("--set", "opensearch.prefix=shop-eu")
-    found: dict[str, Any] = cogr_index("roles", *flags, "--json").json["roles"]
-    assert list(found) == ["shop-eu-writer", "shop-eu-publisher", "shop-eu-reader"]
-    for body in found.values():
-        assert all("shop\\-eu" in pattern or "shop-eu" in pattern for pattern in patterns(body))
-    shown = cogr_index("roles", "--into", "products", *flags).out
-    assert shown.count("PUT _plugins/_security/api/roles/shop-eu-") == len(ROLES)
-    team, own = role("merger", "shop", "products")["index_permissions"]
-    assert team["index_patterns"] == ["products", "products-*"]
-    assert own["allowed_actions"] == ["indices:admin/get"]
-    assert all(pattern.lstrip("/").startswith("shop-") for pattern in own["index_patterns"])
-
-
-def patterns(body: dict[str, Any]) -> list[str]:
-    return [pattern for one in body["index_permissions"] for pattern in one["index_patterns"]]

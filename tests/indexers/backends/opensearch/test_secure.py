@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import ROLES, role
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
 
 pytestmark = pytest.mark.drill
@@ -29,10 +29,10 @@ def users(opensearch_secure: OpenSearchSettings) -> Iterator[dict[str, OpenSearc
     cluster = Cluster(opensearch_secure)
     api = "/_plugins/_security/api"
     settings = {}
-    for name in ROLES:
-        cluster.call(
-            "PUT", f"{api}/roles/{name}", body=role(name, "shop", "products"), doing="making a role"
-        )
+    for file in files("indexers.backends.opensearch").joinpath("roles").iterdir():
+        name, role = file.name.removesuffix(".json"), file.read_text("utf-8")
+        role = role.replace("PREFIX", "shop").replace("INDEX", "products")
+        cluster.call("PUT", f"{api}/roles/{name}", body=role, doing="making a role")
         user = {"password": PASSWORD, "opendistro_security_roles": [name]}
         cluster.call("PUT", f"{api}/internalusers/user_of_{name}", body=user, doing="making a user")
         update = {"username": f"user_of_{name}", "password": SecretStr(PASSWORD), "prefix": "shop"}
