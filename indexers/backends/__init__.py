@@ -166,7 +166,6 @@ class Backend(Protocol):
         self,
         keywords: Keywords,
         *,
-        side: Side = "item",
         size: int = 10,
         snapshot: str | None = None,
         explain: bool = False,
@@ -175,7 +174,7 @@ class Backend(Protocol):
         """The best entities whose keywords ∪ {self} meet `keywords`, with their texts; with
         `words` the two tiers.
 
-        `snapshot` is the one that serves by default; `explain` fills in `Hit.matched` and
+        `snapshot` is the item snapshot that serves by default; `explain` fills in `Hit.matched` and
         `Hit.words`. BM25 scores of `words` differ between backends, as their analysers do.
         """
         ...
@@ -184,7 +183,6 @@ class Backend(Protocol):
         self,
         keywords: Keywords,
         *,
-        side: Side = "item",
         snapshot: str | None = None,
         words: Words | None = None,
     ) -> SearchResult:

@@ -215,7 +215,6 @@ class MemoryBackend:
         self,
         keywords: Keywords,
         *,
-        side: Side = "item",
         size: int = 10,
         snapshot: str | None = None,
         explain: bool = False,
@@ -224,7 +223,7 @@ class MemoryBackend:
         """The best entities that have one of `keywords`, and whose texts match the words by bm25s'
         BM25, which is built at first use.
         """
-        id_ = self._chosen(side, snapshot)
+        id_ = self._chosen("item", snapshot)
         opened, boosts = self._opened(id_), boosts_of(keywords)
         found = opened.rank(boosts, words, size)
         hits = opened.hits(found, boosts, size, explain=explain)
@@ -234,12 +233,11 @@ class MemoryBackend:
         self,
         keywords: Keywords,
         *,
-        side: Side = "item",
         snapshot: str | None = None,
         words: Words | None = None,
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
-        id_ = self._chosen(side, snapshot)
+        id_ = self._chosen("item", snapshot)
         opened = self._opened(id_)
         found = opened.rank(boosts_of(keywords), words, len(opened.mirror))
         ids = map(opened.mirror.id_of, found.dense[: found.total].tolist())
@@ -273,7 +271,6 @@ class MemoryBackend:
                     "SNAPSHOT."
                 )
             return serving
-        check_side(snapshot, side)
         self._pushed(snapshot)
         return snapshot
 

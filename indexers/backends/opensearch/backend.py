@@ -87,7 +87,7 @@ class OpenSearchBackend:
         try:
             check_count(cluster, state.name, snapshot)
             _check_documents(cluster, state.name, snapshot, rows, advance)
-            scores = [_check_parity(cluster, state, snapshot.side, scored, one) for one in queries]
+            scores = [_check_parity(cluster, state, scored, one) for one in queries]
         except CheckFailedError:
             if state.verified:
                 mark(cluster, state, verified=False)
@@ -143,28 +143,25 @@ class OpenSearchBackend:
         self,
         keywords: Keywords,
         *,
-        side: Side = "item",
         size: int = 10,
         snapshot: str | None = None,
         explain: bool = False,
         words: Words | None = None,
     ) -> SearchResult:
         """The best entities that have one of `keywords`, and whose texts match the words."""
-        state = self._index(side, snapshot)
-        boosts = boosts_of(keywords)
-        return search.top(self.cluster, state, side, boosts, size, explain, words)
+        state = self._index("item", snapshot)
+        return search.top(self.cluster, state, boosts_of(keywords), size, explain, words)
 
     def retrieved(
         self,
         keywords: Keywords,
         *,
-        side: Side = "item",
         snapshot: str | None = None,
         words: Words | None = None,
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
-        state = self._index(side, snapshot)
-        return search.everything(self.cluster, state, side, boosts_of(keywords), words)
+        state = self._index("item", snapshot)
+        return search.everything(self.cluster, state, boosts_of(keywords), words)
 
     def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""
@@ -187,7 +184,6 @@ class OpenSearchBackend:
 
     def _index(self, side: Side, snapshot: str | None) -> IndexState:
         if snapshot is not None:
-            check_side(snapshot, side)
             return pushed_index(self.cluster, snapshot)
         state = self._only(side, self._aliased((side,))[side])
         if state is None:
@@ -284,11 +280,9 @@ def _check_document(
             )
 
 
-def _check_parity(
-    cluster: Cluster, state: IndexState, side: Side, mirror: Mirror, keywords: Keywords
-) -> int:
+def _check_parity(cluster: Cluster, state: IndexState, mirror: Mirror, keywords: Keywords) -> int:
     boosts, index = boosts_of(keywords), state.name
-    found = search.everything(cluster, state, side, boosts)
+    found = search.everything(cluster, state, boosts)
     expected = mirror.search(boosts, len(mirror))
     if found.total != expected.total:
         raise CheckFailedError(

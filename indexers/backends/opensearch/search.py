@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from cogr.errors import ServiceError, UserError
-from cogr.records import Side
-from cogr.snapshots import Row
+from cogr.snapshots import Row, side_of
 from indexers.backends import MOST_TEXT, Hit, Keywords, SearchResult, Words, boosts_of
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import LITERAL, WORDS, IndexState, id_field
@@ -135,7 +134,12 @@ def blended_body(
 
 
 def search_body(
-    side: Side, keywords: Keywords, size: int, words: Words | None = None, *, set_only: bool = False
+    index: IndexState,
+    keywords: Keywords,
+    size: int,
+    words: Words | None = None,
+    *,
+    set_only: bool = False,
 ) -> dict[str, Any]:
     """The whole request body: exact total, score descending, then id ascending. With `words` the
     aggregation `total` counts the set.
@@ -146,7 +150,7 @@ def search_body(
         "query": blended or query_body(keywords),
         "size": size,
         "track_total_hits": True,
-        "sort": [{"_score": "desc"}, {id_field(side): "asc"}],
+        "sort": [{"_score": "desc"}, {id_field(side_of(index.snapshot)): "asc"}],
         **counted,
     }
 
@@ -154,7 +158,6 @@ def search_body(
 def top(
     cluster: Cluster,
     state: IndexState,
-    side: Side,
     keywords: Keywords,
     size: int,
     explain: bool,
@@ -172,7 +175,7 @@ def top(
     if not keywords and not words:
         return SearchResult(0, (), state.snapshot)
     body = {
-        **search_body(side, keywords, size, words),
+        **search_body(state, keywords, size, words),
         "_source": {"excludes": _UNSHOWN},
         "explain": explain,
     }
@@ -184,12 +187,12 @@ def top(
 
 
 def everything(
-    cluster: Cluster, state: IndexState, side: Side, keywords: Keywords, words: Words | None = None
+    cluster: Cluster, state: IndexState, keywords: Keywords, words: Words | None = None
 ) -> SearchResult:
     """The whole retrieved set, ids and scores only."""
     if not keywords and not words:
         return SearchResult(0, (), state.snapshot)
-    body = {**search_body(side, keywords, PAGE, words, set_only=True), "_source": False}
+    body = {**search_body(state, keywords, PAGE, words, set_only=True), "_source": False}
     found = list(_pages(cluster, state.name, body))
     above = TIER if words else 0.0
     scores = [score - above for score in float32s([hit["sort"][0] for hit in found])]

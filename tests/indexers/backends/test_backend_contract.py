@@ -189,11 +189,9 @@ def test_the_query_side_is_searched_and_looked_up(place: Place) -> None:
     assert found.weighted == SHOPPERS[0].weighted
     assert place.backend.lookup("an unseen query") is None
     assert place.backend.lookup("??") is None
-    assert [hit.id for hit in place.backend.search(["lamp"], side="query").hits] == ["q2"]
-    assert {hit.id for hit in place.backend.retrieved(["mid-century sofa"], side="query").hits} == {
-        "q1",
-        "q3",
-    }
+    assert [hit.id for hit in place.backend.search(["lamp"], snapshot=queries.id).hits] == ["q2"]
+    found = place.backend.retrieved(["mid-century sofa"], snapshot=queries.id)
+    assert {hit.id for hit in found.hits} == {"q1", "q3"}
 
 
 def test_nothing_asked_and_an_empty_snapshot_find_nothing(place: Place) -> None:
@@ -245,8 +243,6 @@ def test_what_is_not_there_is_named(place: Place) -> None:
         place.backend.verify(item, [])
     with pytest.raises(SnapshotError, match="of the side query"):
         place.backend.publish({"query": item.id})
-    with pytest.raises(SnapshotError, match="of the side query"):
-        place.backend.search(["sofa"], side="query", snapshot=item.id)
 
 
 def test_verification_refuses_a_snapshot_whose_content_was_not_pushed(place: Place) -> None:
