@@ -172,8 +172,6 @@ def top(
         raise UserError(
             f"A search gives at most {PAGE} hits, but {size} were asked for; give a smaller size."
         )
-    if not keywords and not words:
-        return SearchResult(0, (), state.snapshot)
     body = {
         **search_body(state, keywords, size, words),
         "_source": {"excludes": _UNSHOWN},
@@ -190,8 +188,6 @@ def everything(
     cluster: Cluster, state: IndexState, keywords: Keywords, words: Words | None = None
 ) -> SearchResult:
     """The whole retrieved set, ids and scores only."""
-    if not keywords and not words:
-        return SearchResult(0, (), state.snapshot)
     body = {**search_body(state, keywords, PAGE, words, set_only=True), "_source": False}
     found = list(_pages(cluster, state.name, body))
     above = TIER if words else 0.0
