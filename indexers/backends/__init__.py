@@ -166,16 +166,16 @@ class Backend(Protocol):
         self,
         keywords: Keywords,
         *,
+        snapshot: str,
         size: int = 10,
-        snapshot: str | None = None,
         explain: bool = False,
         words: Words | None = None,
     ) -> SearchResult:
-        """The best entities whose keywords ∪ {self} meet `keywords`, with their texts; with
-        `words` the two tiers.
+        """The best entities of a pushed snapshot whose keywords ∪ {self} meet `keywords`, with
+        their texts; with `words` the two tiers.
 
-        `snapshot` is the item snapshot that serves by default; `explain` fills in `Hit.matched` and
-        `Hit.words`. BM25 scores of `words` differ between backends, as their analysers do.
+        `explain` fills in `Hit.matched` and `Hit.words`. BM25 scores of `words` differ between
+        backends, as their analysers do.
         """
         ...
 
@@ -183,13 +183,13 @@ class Backend(Protocol):
         self,
         keywords: Keywords,
         *,
-        snapshot: str | None = None,
+        snapshot: str,
         words: Words | None = None,
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts; paged where the backend pages."""
         ...
 
-    def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
+    def lookup(self, text: str, *, snapshot: str) -> Row | None:
         """The row of a query text, with its precomputed keywords, their weights and the confidence
         in them; None when there is none. Of several queries with the same normalised text, the
         first by id is taken.

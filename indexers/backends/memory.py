@@ -215,38 +215,39 @@ class MemoryBackend:
         self,
         keywords: Keywords,
         *,
+        snapshot: str,
         size: int = 10,
-        snapshot: str | None = None,
         explain: bool = False,
         words: Words | None = None,
     ) -> SearchResult:
         """The best entities that have one of `keywords`, and whose texts match the words by bm25s'
         BM25, which is built at first use.
         """
-        id_ = self._chosen("item", snapshot)
-        opened, boosts = self._opened(id_), boosts_of(keywords)
+        self._pushed(snapshot)
+        opened, boosts = self._opened(snapshot), boosts_of(keywords)
         found = opened.rank(boosts, words, size)
         hits = opened.hits(found, boosts, size, explain=explain)
-        return SearchResult(found.total, hits, id_, found.textless, found.more)
+        return SearchResult(found.total, hits, snapshot, found.textless, found.more)
 
     def retrieved(
         self,
         keywords: Keywords,
         *,
-        snapshot: str | None = None,
+        snapshot: str,
         words: Words | None = None,
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
-        id_ = self._chosen("item", snapshot)
-        opened = self._opened(id_)
+        self._pushed(snapshot)
+        opened = self._opened(snapshot)
         found = opened.rank(boosts_of(keywords), words, len(opened.mirror))
         ids = map(opened.mirror.id_of, found.dense[: found.total].tolist())
         hits = list(map(Hit, ids, found.scores.tolist()))
-        return SearchResult(found.total, hits, id_, found.textless)
+        return SearchResult(found.total, hits, snapshot, found.textless)
 
-    def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
+    def lookup(self, text: str, *, snapshot: str) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""
-        return self._opened(self._chosen("query", snapshot)).row_of(text)
+        self._pushed(snapshot)
+        return self._opened(snapshot).row_of(text)
 
     def delete(self, snapshot: str) -> None:
         """Forget a pushed snapshot. Raises SnapshotError while it serves."""
@@ -261,18 +262,6 @@ class MemoryBackend:
     def close(self) -> None:
         """Close the opened mirrors."""
         self._opened.cache_clear()
-
-    def _chosen(self, side: Side, snapshot: str | None) -> str:
-        if snapshot is None:
-            serving = self.serving()[side]
-            if serving is None:
-                raise SnapshotError(
-                    f"No {side} snapshot serves in {self._store.url}; run cogr-index publish "
-                    "SNAPSHOT."
-                )
-            return serving
-        self._pushed(snapshot)
-        return snapshot
 
     def _pushed(self, snapshot_id: str) -> dict[str, bool]:
         note = self._note(snapshot_id)

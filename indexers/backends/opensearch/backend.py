@@ -121,9 +121,16 @@ class OpenSearchBackend:
         """The snapshot that each side's alias names, or None. One request reads both, so they are
         consistent.
         """
-        aliased = self._aliased()
-        states = {side: self._only(side, aliased[side]) for side in SIDES}
-        return {side: state.snapshot if state else None for side, state in states.items()}
+        found: dict[Side, str | None] = {}
+        for side, states in self._aliased().items():
+            if len(states) > 1:
+                names = " and ".join(state.name for state in states)
+                raise ServiceError(
+                    f"The alias {self._aliases[side]} names {names} at once; publish one snapshot "
+                    "to repair it."
+                )
+            found[side] = states[0].snapshot if states else None
+        return found
 
     def list(self) -> Sequence[Listed]:
         """Every pushed snapshot under the prefix."""
@@ -143,29 +150,29 @@ class OpenSearchBackend:
         self,
         keywords: Keywords,
         *,
+        snapshot: str,
         size: int = 10,
-        snapshot: str | None = None,
         explain: bool = False,
         words: Words | None = None,
     ) -> SearchResult:
         """The best entities that have one of `keywords`, and whose texts match the words."""
-        state = self._index("item", snapshot)
+        state = pushed_index(self.cluster, snapshot)
         return search.top(self.cluster, state, boosts_of(keywords), size, explain, words)
 
     def retrieved(
         self,
         keywords: Keywords,
         *,
-        snapshot: str | None = None,
+        snapshot: str,
         words: Words | None = None,
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
-        state = self._index("item", snapshot)
+        state = pushed_index(self.cluster, snapshot)
         return search.everything(self.cluster, state, boosts_of(keywords), words)
 
-    def lookup(self, text: str, *, snapshot: str | None = None) -> Row | None:
+    def lookup(self, text: str, *, snapshot: str) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""
-        state = self._index("query", snapshot)
+        state = pushed_index(self.cluster, snapshot)
         return search.lookup(self.cluster, state.name, self_keyword(text))
 
     def delete(self, snapshot: str) -> None:
@@ -182,28 +189,8 @@ class OpenSearchBackend:
         """Close the connections."""
         self.cluster.close()
 
-    def _index(self, side: Side, snapshot: str | None) -> IndexState:
-        if snapshot is not None:
-            return pushed_index(self.cluster, snapshot)
-        state = self._only(side, self._aliased((side,))[side])
-        if state is None:
-            raise SnapshotError(
-                f"Nothing serves as {self._aliases[side]} at {self.cluster.url}; run "
-                "cogr-index publish SNAPSHOT."
-            )
-        return state
-
-    def _only(self, side: Side, states: Sequence[IndexState]) -> IndexState | None:
-        if len(states) > 1:
-            names = " and ".join(state.name for state in states)
-            raise ServiceError(
-                f"The alias {self._aliases[side]} names {names} at once; publish one snapshot "
-                "to repair it."
-            )
-        return states[0] if states else None
-
-    def _aliased(self, sides: Sequence[Side] = SIDES) -> Mapping[Side, Sequence[IndexState]]:
-        names = {side: self._aliases[side] for side in sides}
+    def _aliased(self) -> Mapping[Side, Sequence[IndexState]]:
+        names = self._aliases
         path, doing = ",".join(names.values()), f"looking at the aliases of {self.prefix}"
         params = {"ignore_unavailable": "true"}
         found = self.cluster.call("GET", f"/{path}", params=params, doing=doing)
@@ -214,7 +201,7 @@ class OpenSearchBackend:
                     "an alias; rename or remove the index, or choose another opensearch.prefix."
                 )
         states = [IndexState.read(name, answer) for name, answer in sorted(found.items())]
-        aliased = {side: [one for one in states if names[side] in one.aliases] for side in sides}
+        aliased = {side: [one for one in states if names[side] in one.aliases] for side in SIDES}
         for side, state in ((side, state) for side, some in aliased.items() for state in some):
             if not state.snapshot:
                 raise ServiceError(

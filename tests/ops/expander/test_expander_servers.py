@@ -216,7 +216,7 @@ def test_the_clause_finds_what_the_backend_finds(
             "POST", f"/{answer['index']}/_search", body=body, doing="searching"
         )
         words = Words("Green couch", answer["text_boost"])
-        expected = on_opensearch.backend.search(answer["keywords"], words=words)
+        expected = on_opensearch.backend.search(answer["keywords"], snapshot=item, words=words)
         assert [hit["_source"]["item_id"] for hit in found["hits"]["hits"]] == [
             hit.id for hit in expected.hits
         ]

@@ -100,9 +100,9 @@ def test_a_round_is_published_as_a_pair_by_one_call(
         name: memory.json[name] for name in FIGURES
     }
     for query in copied.workspace().dataset.queries["test"][:3]:
-        stored = backend.lookup(query.text)
+        stored = backend.lookup(query.text, snapshot=first.queries)
         words = stored.weighted if stored else ()
-        assert list(backend.search(words).hits) == list(
+        assert list(backend.search(words, snapshot=first.items).hits) == list(
             copied.workspace().backend.search(words, snapshot=first.items).hits
         )
     backend.close()

@@ -51,6 +51,10 @@ def ask(shop: OpenSearchBackend, index: str, body: Any) -> list[Any]:
     return hits
 
 
+def serving(shop: OpenSearchBackend) -> str:
+    return str(shop.serving()["item"])
+
+
 def test_the_index_is_what_a_push_makes() -> None:
     made = {
         "settings": index_settings(1),
@@ -60,7 +64,7 @@ def test_the_index_is_what_a_push_makes() -> None:
 
 
 def test_the_search(shop: OpenSearchBackend) -> None:
-    found = shop.search(KEYWORDS, size=SEARCH["size"])
+    found = shop.search(KEYWORDS, snapshot=serving(shop), size=SEARCH["size"])
     hits = ask(shop, f"{PREFIX}-items", SEARCH)
     assert SEARCH["query"] == query_body(KEYWORDS)
     assert (
@@ -90,7 +94,7 @@ def test_the_search_by_template(shop: OpenSearchBackend) -> None:
     named hit.
     """
     params = BY_TEMPLATE["params"]
-    hits = shop.search(params["keywords"], size=10).hits
+    hits = shop.search(params["keywords"], snapshot=serving(shop)).hits
     best, *others = [
         hit for hit in hits if hit.fields["in_stock"] and float(str(hit.fields["price"])) < 900
     ]

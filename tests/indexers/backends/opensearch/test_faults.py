@@ -8,6 +8,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ class Shop:
 
     def assert_untouched(self) -> None:
         assert self.direct.serving()["item"] == self.old.id
-        assert self.direct.search(["sofa"]).total == 4
+        assert self.direct.search(["sofa"], snapshot=self.old.id).total == 4
 
     def assert_goes_on(self) -> None:
         """The same calls, now without faults."""
@@ -329,7 +330,6 @@ def test_an_alias_whose_name_an_index_has(shop: Shop, tmp_path: Path) -> None:
     for call in (lambda: shop.backend.publish({"query": query.id}), shop.backend.serving):
         with pytest.raises(ServiceError, match=f"The name {name} .* is taken by an index"):
             call()
-    assert shop.direct.search(["sofa"]).snapshot == shop.old.id
     shop.direct.cluster.call("DELETE", f"/{name}", doing="freeing the name")
     assert shop.backend.publish({"query": query.id}) == {"query": None}
 
@@ -353,7 +353,7 @@ def test_an_alias_of_two_indexes_is_named_and_repaired_by_publishing(shop: Shop)
     action = {"add": {"index": shop.index(), "alias": f"{shop.backend.prefix}-items"}}
     shop.direct.cluster.call("POST", "/_aliases", body={"actions": [action]}, doing="meddling")
     with pytest.raises(ServiceError, match="at once; publish one snapshot to repair it"):
-        shop.backend.search(["sofa"])
+        shop.backend.serving()
     shop.backend.publish({"item": shop.old.id})
     shop.assert_untouched()
 
@@ -393,16 +393,17 @@ def test_an_answer_that_is_not_whole_is_refused(
     shop.proxy.rewrite = rewrite
     for call in (shop.backend.search, shop.backend.retrieved):
         with pytest.raises(ServiceError, match=f"not whole: .*{says}"):
-            call(["sofa"])
+            call(["sofa"], snapshot=shop.old.id)
 
 
 def test_a_search_has_as_many_keywords_and_hits_as_a_cluster_takes(shop: Shop) -> None:
-    assert shop.backend.search(["sofa", *(str(number) for number in range(1023))]).total == 4
+    search = partial(shop.backend.search, snapshot=shop.old.id)
+    assert search(["sofa", *map(str, range(1023))]).total == 4
     with pytest.raises(UserError, match="at most 1024 distinct keywords, but there are 1025"):
-        shop.backend.search(["sofa", *(str(number) for number in range(1024))])
-    assert shop.backend.search(["sofa"], size=10_000).total == 4
+        search(["sofa", *map(str, range(1024))])
+    assert search(["sofa"], size=10_000).total == 4
     with pytest.raises(UserError, match="at most 10000 hits, but 10001 were asked for"):
-        shop.backend.search(["sofa"], size=10_001)
+        search(["sofa"], size=10_001)
 
 
 def test_an_id_that_is_too_long_is_named(shop: Shop) -> None:

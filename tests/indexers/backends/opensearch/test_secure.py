@@ -87,9 +87,9 @@ def test_each_role_does_its_job_and_is_refused_the_others(
     assert writer.push(update).written == 1
     writer.verify(update, [["sofa", "couch"], ["lamp"]])
 
-    assert reader.search(["sofa"], explain=True).total == 4
-    assert reader.retrieved(["sofa"]).total == 4
-    found = reader.lookup("Lamp")
+    assert reader.search(["sofa"], snapshot=items.id, explain=True).total == 4
+    assert reader.retrieved(["sofa"], snapshot=items.id).total == 4
+    found = reader.lookup("Lamp", snapshot=queries.id)
     assert found.keywords == ("lamp", "light")
     # By the stored template too, where the node has mustache.
     body = {"id": "shop-search", "params": {"keywords": ["sofa"]}}
@@ -107,7 +107,7 @@ def test_each_role_does_its_job_and_is_refused_the_others(
             "POST", "/shop-items/_doc", body={"item_id": "x"}, doing="meddling"
         )
     )
-    refused(lambda: merger.retrieved(["sofa"]))
+    refused(lambda: merger.retrieved(["sofa"], snapshot=items.id))
     assert merger.serving() == reader.serving()
     publisher.delete(update.id)
 

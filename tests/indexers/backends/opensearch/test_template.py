@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,9 @@ class World:
     """A published snapshot and its template."""
 
     def __init__(self, backend: OpenSearchBackend, snapshot: Snapshot) -> None:
-        self.backend, self.cluster = backend, backend.cluster
+        self.cluster = backend.cluster
+        self.found = partial(backend.search, snapshot=snapshot.id)
+        self.whole = partial(backend.retrieved, snapshot=snapshot.id)
         push_and_verify(backend, snapshot.store, snapshot)
         backend.publish({snapshot.side: snapshot.id})
         self.name, self.alias = search.template_name(backend.prefix), f"{backend.prefix}-items"
@@ -87,7 +90,7 @@ def test_results_are_those_of_the_backend_bit_for_bit(
             )[number % 4]
             answer, expected = (
                 world.search(**params, size=50),
-                world.backend.search(asked, size=50),
+                world.found(asked, size=50),
             )
             assert answer["hits"]["total"] == {"value": expected.total, "relation": "eq"}
             hits = answer["hits"]["hits"]
@@ -101,7 +104,7 @@ def test_words_beside_keywords_score_as_the_backends(shop: World) -> None:
     given = [{"keyword": word, "weight": weight} for word, weight in weights.items()]
     for text, boost in product(("velvet sofa?", "sofa velvet oak"), (0.05, 0.4, 3)):
         words = Words(text, boost)
-        expected = shop.backend.search(weights, words=words)
+        expected = shop.found(weights, words=words)
         answer = shop.search(weighted=given, text=text, text_boost=boost)
         hits, counted = answer["hits"]["hits"], answer["aggregations"]["total"]["doc_count"]
         assert (counted, answer["hits"]["total"]["value"]) == (
@@ -112,20 +115,20 @@ def test_words_beside_keywords_score_as_the_backends(shop: World) -> None:
         scores = float32s([hit["sort"][0] for hit in hits])
         assert scores == [hit.score + search.TIER * (hit.tier == "set") for hit in expected.hits]
         alone = shop.search(weighted=given, text=text, text_boost=boost, set_only=True)
-        assert ids(alone) == [hit.id for hit in shop.backend.retrieved(weights, words=words).hits]
+        assert ids(alone) == [hit.id for hit in shop.whole(weights, words=words).hits]
         assert alone["hits"]["total"]["value"] == expected.total
     buried = shop.search(weighted=given, text="velvet sofa", without=["mid-century"])
-    expected = shop.backend.search(weights | {"mid-century": 0.0}, words=Words("velvet sofa"))
+    expected = shop.found(weights | {"mid-century": 0.0}, words=Words("velvet sofa"))
     assert ids(buried) == [hit.id for hit in expected.hits]
     assert buried["aggregations"]["total"]["doc_count"] == expected.total
     assert ids(buried)[expected.total :] == ["a-1"]
     alone = shop.search(text="velvet sofa?", explain=True)
-    expected = shop.backend.search([], words=Words("velvet sofa?"))
+    expected = shop.found([], words=Words("velvet sofa?"))
     assert ids(alone) == [hit.id for hit in expected.hits] == ["a-1", "f"]
     assert shop.search(text="")["hits"]["total"]["value"] == 0
     for text in hostile(2, 40):
         found = shop.search(text=text[:MOST_TEXT], text_boost=2)["hits"]["total"]["value"]
-        expected = shop.backend.search([], words=Words(text))
+        expected = shop.found([], words=Words(text))
         assert found == expected.total + expected.more
 
 
@@ -196,7 +199,7 @@ def test_a_text_search_finds_beside_the_keywords_or_alone(shop: World) -> None:
 def test_a_publish_renews_it(shop: World) -> None:
     stored, spoilt = f"/_scripts/{shop.name}", {"lang": "mustache", "source": "{}"}
     shop.cluster.call("PUT", stored, body={"script": spoilt}, doing="spoiling")
-    search.install_template(shop.cluster, shop.backend.prefix)
+    search.install_template(shop.cluster, shop.cluster.settings.prefix)
     found = shop.cluster.call("GET", stored, doing="looking")["script"]
     assert found == {**spoilt, "source": search.template_source()}
 
