@@ -82,7 +82,6 @@ class SearchResult:
 
     total: int
     hits: Sequence[Hit]
-    snapshot: str
     textless: str = ""
     more: int = 0
 

@@ -227,7 +227,7 @@ class MemoryBackend:
         opened, boosts = self._opened(snapshot), boosts_of(keywords)
         found = opened.rank(boosts, words, size)
         hits = opened.hits(found, boosts, size, explain=explain)
-        return SearchResult(found.total, hits, snapshot, found.textless, found.more)
+        return SearchResult(found.total, hits, found.textless, found.more)
 
     def retrieved(
         self,
@@ -242,7 +242,7 @@ class MemoryBackend:
         found = opened.rank(boosts_of(keywords), words, len(opened.mirror))
         ids = map(opened.mirror.id_of, found.dense[: found.total].tolist())
         hits = list(map(Hit, ids, found.scores.tolist()))
-        return SearchResult(found.total, hits, snapshot, found.textless)
+        return SearchResult(found.total, hits, found.textless)
 
     def lookup(self, text: str, *, snapshot: str) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""

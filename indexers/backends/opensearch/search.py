@@ -181,7 +181,7 @@ def top(
     found, every = answer["hits"], answer["hits"]["total"]["value"]
     total = answer["aggregations"]["total"]["doc_count"] if words else every
     hits = [_hit(hit, keywords, tiered=words is not None) for hit in found["hits"]]
-    return SearchResult(total, hits, state.snapshot, more=every - total)
+    return SearchResult(total, hits, more=every - total)
 
 
 def everything(
@@ -193,7 +193,7 @@ def everything(
     above = TIER if words else 0.0
     scores = [score - above for score in float32s([hit["sort"][0] for hit in found])]
     hits = [Hit(hit["sort"][1], score) for hit, score in zip(found, scores, strict=True)]
-    return SearchResult(len(hits), hits, state.snapshot)
+    return SearchResult(len(hits), hits)
 
 
 def ask(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
