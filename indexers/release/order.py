@@ -31,7 +31,7 @@ from typing import Any, NotRequired
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from cogr.errors import CheckFailedError, CogrError, SnapshotError, StorageError, UserError
+from cogr.errors import CheckFailedError, SnapshotError, StorageError, UserError
 from cogr.records import Advance, Say, Side
 from cogr.snapshots import (
     Snapshot,
@@ -339,24 +339,26 @@ def roll_back(
     another process switched meanwhile; then nothing was rolled back.
     """
     store, place = workspace.store, into or Destination(workspace)
-    with _turn(place, "rollback", say) as (lease, seen):
-        lease.check()
-        entries, before = settle(store, place.catalogue, seen)
-    if before is not None and not to:
-        say("The rollback before this one had switched and died; it is finished now.")
-        return Released(seen, {side: id_ for side, id_ in before.items() if id_ != seen.get(side)})
-    ids = list(to or previous(entries, seen)[1].values())
-    _check_rounds(workspace, ids, seen, say, refused=False)
-    place.prepare(ids, say)
+    seen = place.serving()
     with _turn(place, "rollback", say) as (lease, now):
         if now != seen and not to:
             raise UserError(
                 f"Somebody else has switched meanwhile: {_spoken(now)} serves now. Nothing was "
                 "rolled back; run the same command again to go back from there."
             )
-        entries, _ = settle(store, place.catalogue, now)
-        named = _newest(entries, _named({**now, **_sides(store, ids)}))
-        number = named if to else previous(entries, now)[0]
+        lease.check()
+        entries, before = settle(store, place.catalogue, now)
+        if before is not None and not to:
+            say("The rollback before this one had switched and died; it is finished now.")
+            gone = {side: id_ for side, id_ in before.items() if id_ != now.get(side)}
+            return Released(now, gone)
+        if to:
+            number, ids = _newest(entries, _named({**now, **_sides(store, to)})), [*to]
+        else:
+            number, then = previous(entries, now)
+            ids = [*then.values()]
+        _check_rounds(workspace, ids, now, say, refused=False)
+        place.prepare(ids, say)
         return _switch(place, lease, ids, now, entries, number)
 
 
@@ -384,13 +386,8 @@ def _switch(
         store.write_json(path, [*entries, {**made, "back_to": back_to}])
     elif not entries or entries[-1]["serving"] != made["serving"]:
         store.write_json(path, [*entries[1 - KEPT :], made])
-    try:
-        lease.check()
-        before = place.switch(ids)
-    except CogrError:
-        with suppress(CogrError):
-            settle(store, place.catalogue, place.serving())
-        raise
+    lease.check()
+    before = place.switch(ids)
     if back_to is not None:
         store.write_json(path, entries[: back_to + 1])
     return Released(after, before)
