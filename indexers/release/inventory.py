@@ -148,9 +148,6 @@ def prune(
         leases = [
             stack.enter_context(switching_lease(store, name, "prune", say)) for name in catalogues
         ]
-        for name in catalogues:
-            # A damaged history raises, since the snapshots that it names must not be removed.
-            read_history(store, name)
         settle(store, backend.catalogue, backend.serving())
         pruned = _found(store, backend, keep, files=files)
         _remove_all(store, backend, pruned, leases)
