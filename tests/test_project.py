@@ -6,7 +6,6 @@ import ast
 import json
 import os
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -70,15 +69,7 @@ def functions(path: Path) -> list[tuple[str, int]]:
 
 
 def test_functions_are_small() -> None:
-    # In a process of its own: what other tests leave behind is not this one's business.
-    code = (
-        "import json; from tests.test_project import *; print(json.dumps([p for s in SOURCES for "
-        "p in functions(s)]))"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    sizes = [(name, size) for name, size in json.loads(found.stdout)]
+    sizes = [found for path in SOURCES for found in functions(path)]
     assert statistics.quantiles([size for _, size in sizes], n=10)[-1] <= 35
     assert [name for name, size in sizes if size > 80] == []
 
@@ -128,23 +119,6 @@ def test_the_version_is_one() -> None:
         "citation": yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))["version"],
     }
     assert versions == dict.fromkeys(versions, cogr.__version__)
-
-
-def test_a_release_names_its_repository(tmp_path: Path) -> None:
-    steps = workflows()["release.yml"]["jobs"]["draft"]["steps"]
-    (script,) = [step["run"] for step in steps if step.get("name") == "Addresses"]
-    chart = tmp_path / "charts/cogr/Chart.yaml"
-    chart.parent.mkdir(parents=True)
-    for name in ("pyproject.toml", "charts/cogr/Chart.yaml"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    address = {"GITHUB_SERVER_URL": "https://code.example", "GITHUB_REPOSITORY": "team/cogr"}
-    subprocess.run(["bash", "-e", "-c", script], cwd=tmp_path, env=os.environ | address, check=True)
-    urls = tomllib.loads((tmp_path / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
-    assert urls["Issues"] == "https://code.example/team/cogr/issues"
-    made = yaml.safe_load(chart.read_text("utf-8"))
-    assert made["sources"] == ["https://code.example/team/cogr"]
-    links = yaml.safe_load(made["annotations"]["artifacthub.io/links"])
-    assert links[0]["url"] == "https://code.example/team/cogr/tree/main/docs"
 
 
 CHANGES = """# Changelog
