@@ -4,8 +4,8 @@ size, and the number and length of queries; a rejection names the limit or the f
 repeats a query.
 
 The server speaks only HTTP/1.1 and ignores offers of another protocol (RFC 9110, section 7.8), such
-as of Java's HttpClient. Slow heads and idle connections are closed. Connections are accepted only
-while there are file descriptors for them; the kernel keeps the others waiting.
+as of Java's HttpClient. Slow heads and idle connections are closed. Connections take at most half
+of the process's file descriptors; the kernel keeps the others waiting.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from indexers.backends import Words, text_boost
 from indexers.backends.opensearch.search import KEYWORDS, OWN, Fields, blended_body, set_body
 from ops.expander.expander import Expansion, Parts, Reason, Source
 from ops.expander.follower import Pair
-from ops.expander.upstream import MAX_IN_FLIGHT, MAX_REQUESTS, MODEL_CONCURRENCY
 
 READ_SECONDS = 5.0
 """Seconds for a head, and then for a body: a few kilobytes that take longer will not arrive."""
@@ -359,7 +358,6 @@ CONNECTIONS = 10_000
 """Most connections at once, if there are enough file descriptors."""
 GRACE = 10
 """Seconds that open connections have when the server is to end; then they are cut."""
-_DESCRIPTORS = 65_536
 _WAITING = 2048
 """Connections that the kernel keeps waiting."""
 
@@ -384,6 +382,7 @@ def serve(make: Callable[[], FastAPI], address: tuple[str, int]) -> None:
     """Serve the application that `make` gives, in one worker process, until SIGTERM or SIGINT.
     Requests under way are finished. Raises ServiceError.
     """
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     server = Granian(
         "",
         address=address[0],
@@ -393,7 +392,8 @@ def serve(make: Callable[[], FastAPI], address: tuple[str, int]) -> None:
         http=HTTPModes.http1,
         websockets=False,
         backlog=_WAITING,
-        backpressure=most_connections(),
+        # Half of the descriptors are left for files and upstreams.
+        backpressure=min(CONNECTIONS, descriptors // 2),
         http1_settings=HTTP1Settings(
             header_read_timeout=round(1000 * READ_SECONDS),
             max_buffer_size=HEAD_BYTES,
@@ -407,12 +407,3 @@ def serve(make: Callable[[], FastAPI], address: tuple[str, int]) -> None:
         server.serve(target_loader=make, wrap_loader=False)
     except SystemExit as ended:
         raise ServiceError("The HTTP server ended by itself; the lines above say why.") from ended
-
-
-def most_connections() -> int:
-    """Most connections, so that file descriptors are left for files and upstreams."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    behind = MAX_REQUESTS + MAX_IN_FLIGHT + MODEL_CONCURRENCY + 64
-    return min(CONNECTIONS, max(most - behind, most // 2))

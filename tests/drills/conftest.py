@@ -1,6 +1,4 @@
-"""One table of all drills of a session, printed at its end, and the servers that drills have for
-themselves.
-"""
+"""The servers that drills have for themselves."""
 
 from __future__ import annotations
 
@@ -11,21 +9,6 @@ import pytest
 from cogr.errors import CogrError
 from tests.drills.nursery import Nursery
 from tests.drills.servers import Broker, Node
-
-TABLE: list[str] = []
-
-
-@pytest.fixture
-def drill_table() -> list[str]:
-    """What was done, and what came of it: a line each."""
-    return TABLE
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if TABLE:
-        terminalreporter.section("what was done, and what was lost")
-        for line in TABLE:
-            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="module")

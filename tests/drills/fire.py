@@ -74,9 +74,6 @@ class Fire:
         self.catalogue = Catalogue(folder, items)
         self.store = Store(folder / ".cogr")
         self.kills: Counter[str] = Counter()
-        self.other: Counter[str] = Counter()
-        self.cycles: Counter[str] = Counter()
-        self.statuses: Counter[int] = Counter()
         # A service that is away ends a command with status 3: the same command goes on when it is
         # back.
         self.accepted = {3, -signal.SIGKILL}
@@ -133,7 +130,6 @@ class Fire:
         if status is None:
             return None
         ended, self._command = self._command, None
-        self.statuses[status] += 1
         if status == 0:
             answer: dict[str, Any] = json.loads(ended.said)
             return answer
@@ -158,11 +154,8 @@ class Fire:
             self.kills[what] += self._node is not None and self._node.die()
         elif what == "flushall":
             self._broker.call("FLUSHALL")
-            self.other["FLUSHALL"] += 1
         else:
-            self.other["SIGTERM of a worker"] += self._draw.choice(self._workers).send(
-                signal.SIGTERM
-            )
+            self._draw.choice(self._workers).send(signal.SIGTERM)
 
     def run(self, arguments: Sequence[str], most: int, pause: float) -> dict[str, Any]:
         """A command to its good end; killed around at random moments, until there were `most` kills
@@ -210,7 +203,6 @@ class Fire:
         answer = self.run(arguments, most, pause)
         assert answer["snapshot"] == after.id
         self._serving = after
-        self.cycles[kind] += 1
         if self._node is not None:
             self._node.back()
         self.check(after)
@@ -275,13 +267,3 @@ class Fire:
         path = self._folder / "seen.json"
         found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         return found
-
-    def report(self) -> dict[str, object]:
-        """What was done and seen, for the table."""
-        return {
-            "SIGKILL": dict(self.kills),
-            "other harm": dict(self.other),
-            "editions, each byte for byte that of an undisturbed rebuild": dict(self.cycles),
-            "exit statuses of commands": dict(self.statuses),
-            "searches": self.seen(),
-        }

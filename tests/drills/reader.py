@@ -31,8 +31,6 @@ class Reader:
         self._connection: http.client.HTTPConnection | None = None
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
-        self.longest_away = 0.0
-        self._answered = time.monotonic()
         self._latest: tuple[int, str] = (-1, "")
 
     def search_for_ever(self) -> None:
@@ -69,8 +67,6 @@ class Reader:
         ):
             self.counts["refused"] += 1
             return
-        now = time.monotonic()
-        self.longest_away, self._answered = max(self.longest_away, now - self._answered), now
         if status != 200:
             self._is_wrong(f"status {status}: {answer}")
             return
@@ -109,11 +105,7 @@ class Reader:
         return response.status, json.loads(response.read())
 
     def _write(self) -> None:
-        seen = {
-            **self.counts,
-            "longest_away": round(self.longest_away, 2),
-            "wrong_answers": self.wrong,
-        }
+        seen = {**self.counts, "wrong_answers": self.wrong}
         unfinished = self._folder / "seen.json.new"
         unfinished.write_text(json.dumps(seen))
         unfinished.replace(self._folder / "seen.json")

@@ -107,11 +107,6 @@ def test_a_weight_that_is_changed_by_keyboard_changes_the_order(
         box.fill("0")
         box.press("Enter")
         assert box.input_value() == "1"
-        box.fill("123.45678")
-        box.press("Enter")
-        expect(page.locator("#sure")).to_be_hidden()
-        # The whole number is seen: the box is wider than its text and what steps it.
-        assert box.evaluate("box => box.scrollWidth <= box.clientWidth")
         box.fill("250")
         box.press("Enter")
         expect(page.locator("#sure")).to_be_hidden()
@@ -120,9 +115,6 @@ def test_a_weight_that_is_changed_by_keyboard_changes_the_order(
         )
         assert sorted(titles(page)) == sorted(before)
         assert "couch" in page.locator("#hits .hit").first.inner_text()
-        page.get_by_role("button", name="Undo changes").press("Enter")
-        page.wait_for_selector("#reset", state="hidden")
-        assert (titles(page), box.input_value()) == (before, "1")
 
 
 @pytest.mark.drill
