@@ -58,11 +58,6 @@ class Difference:
         """Keywords that only `before` had, in its order."""
         return tuple(word for word in _words(self.before) if word not in _words(self.after))
 
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """Keywords that both have, in the order of `after`."""
-        return tuple(word for word in _words(self.after) if word in _words(self.before))
-
 
 def _words(row: Row | None) -> tuple[str, ...]:
     return () if row is None else row.keywords

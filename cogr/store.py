@@ -28,8 +28,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from cogr.errors import LockedError, ServiceError, StorageError, masked
 
-_YOUNG = 5.0
-"""Seconds for which a new temporary file is not removed: it is locked only after its creation."""
+HALF_WRITTEN = 3600.0
+"""Seconds after which a temporary file has no writer any more."""
 
 
 class Store:
@@ -202,14 +202,12 @@ class Store:
             with self._reached(writing=True):
                 self.fs.put_file(file.name, self.full(path))
 
-    def sweep(self, path: str = "") -> int:
-        """Remove what killed processes left half-written below a folder of a local store.
-
-        A temporary file is locked while it is written. One without a lock that is some seconds old
-        has no writer any more. Returns how many files were removed.
-        """
-        left = Path(self.full(path)).rglob(".tmp-*") if self.is_local else ()
-        return sum(_remove_unless_written(file) for file in [*left] if file.is_file())
+    def sweep(self) -> None:
+        """Remove what killed processes left half-written in a local store an hour ago or before."""
+        for file in [*Path(self.root).rglob(".tmp-*")] if self.is_local else ():
+            with contextlib.suppress(FileNotFoundError, PermissionError):
+                if file.is_file() and time.time() - file.stat().st_mtime >= HALF_WRITTEN:
+                    file.unlink()
 
     @contextlib.contextmanager
     def lock(self, name: str, doing: str) -> Iterator[None]:
@@ -300,18 +298,6 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _remove_unless_written(file: Path) -> bool:
-    try:
-        with file.open("rb") as opened:
-            if time.time() - file.stat().st_mtime < _YOUNG:
-                return False
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            file.unlink()
-    except (BlockingIOError, FileNotFoundError, PermissionError):
-        return False
-    return True
-
-
 @contextlib.contextmanager
 def replacing(path: Path, where: str = "") -> Iterator[BinaryIO]:
     """A new file, which replaces `path` when the block ends without an error; after an error or a
@@ -326,7 +312,6 @@ def replacing(path: Path, where: str = "") -> Iterator[BinaryIO]:
         with storage_errors(where or str(path)):
             require_file(path)
             with temporary.open("wb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)  # `sweep` leaves locked files alone.
                 yield file
                 file.flush()
                 os.fsync(file.fileno())

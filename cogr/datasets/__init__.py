@@ -105,20 +105,14 @@ def _csv(folder: Path, name: str, builder: Builder) -> Records | None:
     path = find(folder, f"{name}.csv", f"{name}.tsv")
     if path is None:
         return None
+    if name != "items":
+        return Sheet.of(
+            path, *(("id", "text") if name == "queries" else ("query", "item"))
+        ).records()
     columns = builder.options.columns
-    needed = (
-        {"id": "id", "text": "text"} if name == "queries" else {"query": "query", "item": "item"}
-    )
-    if name == "items":
-        needed = {columns.id: "dataset.columns.id"}
-        needed |= {column: setting for setting, column in columns.renamed()}
-    sheet = Sheet.open(path, {*needed, *(columns.read() if name == "items" else ())})
-    for column, setting in needed.items():
-        sheet.need(column, setting)
-    if name == "items":
-        if not {columns.title, *columns.text} & {*sheet.header}:
-            sheet.need(columns.title, "dataset.columns.title or .text")
-        builder.has_fields([column for column in sheet.header if column], 0)
+    sheet = Sheet.open(path, columns.read())
+    sheet.need(columns.id, "dataset.columns.id")
+    builder.has_fields([column for column in sheet.header if column], 0)
     return sheet.records()
 
 

@@ -116,7 +116,6 @@ BLANK_ITEMS = "items without title and text"
 NULS = "texts with NUL characters removed"
 HTML = "titles and texts with HTML removed"
 REPEATED_ITEMS = "rows that repeat an item"
-REPEATED_QUERIES = "rows that repeat a query"
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,12 +268,7 @@ class Builder:
 
         Raises DataError for a bad or repeated id, a blank text, a bad weight or an unknown split.
         """
-        earlier = self._queries.get(id)
-        if earlier is not None:
-            before = earlier.text, earlier.weight, self._splits.get(id, (None,))[0]
-            if before == (text, weight, split):
-                self.notes[REPEATED_QUERIES] += 1
-                return
+        if id in self._queries:
             raise DataError(
                 f"{place}: the query id {id!r} is already taken by {self._query_places[id]}; "
                 "give each query its own id."

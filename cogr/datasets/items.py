@@ -29,7 +29,7 @@ class Items(Sequence[Item]):
     """Items by position. Slices are views. Equal to any sequence of the same items.
 
     Args:
-        columns: ids, titles, texts and, where an item has any, extra fields; of all items.
+        columns: ids, titles, texts and extra fields of all items.
         chosen: uint32, the rows that belong to this sequence, in its order; None for all of them.
     """
 
@@ -105,9 +105,8 @@ class ItemsSpool:
     """Items that are added, and then read as `Items`. Raises StorageError when the disk is full."""
 
     def __init__(self) -> None:
-        self._columns = [StringsSpool(), StringsSpool(), StringsSpool()]
+        self._columns = [StringsSpool() for _ in range(4)]
         self._waiting: list[tuple[str, str, str, str]] = []
-        self._written = 0
 
     def add(self, item: Item) -> None:
         """Add an item, whose texts hold no lone surrogate."""
@@ -121,14 +120,8 @@ class ItemsSpool:
         return Items([Strings(column.arrow()) for column in self._columns])
 
     def _flush(self) -> None:
-        rows = list(zip(*self._waiting, strict=True))
-        if len(self._columns) == 3 and rows and any(rows[3]):
-            # The first item with extra fields: those before it have none.
-            self._columns.append(StringsSpool())
-            self._columns[3].append(arrow_strings([""] * self._written))
-        for column, texts in zip(self._columns, rows, strict=False):
+        for column, texts in zip(self._columns, zip(*self._waiting, strict=True), strict=False):
             column.append(arrow_strings(texts))
-        self._written += len(self._waiting)
         self._waiting.clear()
 
 

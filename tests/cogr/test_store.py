@@ -67,15 +67,11 @@ def test_a_file_system_without_locks_is_one_sentence(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("cogr.store.fcntl.flock", no_lock)
-    for write in (Store(tmp_path).write, Store(tmp_path / "other").write):
-        with pytest.raises(StorageError, match="has no file locks; point the setting store at"):
-            write("x", b"1")
     with (
-        pytest.raises(StorageError, match="has no file locks"),
+        pytest.raises(StorageError, match="has no file locks; point the setting store at"),
         Store(tmp_path).lock("rebuild-item", "a rebuild"),
     ):
         pass
-    assert list(tmp_path.glob("*x*")) == []
 
 
 def test_what_was_created_although_the_answer_was_lost_is_ours(
@@ -165,27 +161,11 @@ def test_an_unknown_scheme_is_one_sentence() -> None:
         Store("nosuch://bucket")
 
 
-def test_a_sweep_removes_what_a_killed_process_left_and_not_what_is_being_written(
-    tmp_path: Path,
-) -> None:
-    code = (
-        "import os, sys; from cogr.store import Store\n"
-        f"with Store({str(tmp_path)!r}).replacing('a/x') as file:\n"
-        "    file.write(b'half'); file.flush(); print('written', flush=True); sys.stdin.read()"
-    )
-    writer = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    writer.stdout.readline()
-    (temporary,) = (tmp_path / "a").glob(".tmp-*")
-    os.utime(temporary, (0, 0))
-    assert Store(tmp_path).sweep() == 0
-    writer.kill()
-    writer.communicate()
-    assert temporary.read_bytes() == b"half"
-    os.utime(temporary)
-    assert Store(tmp_path).sweep() == 0, "too young: it may be about to be locked"
-    os.utime(temporary, (0, 0))
-    assert Store(tmp_path).sweep("nowhere") == 0
-    assert Store(tmp_path).sweep() == 1
-    assert list((tmp_path / "a").iterdir()) == []
+def test_a_sweep_removes_what_a_killed_process_left_long_ago(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    left, written = (tmp_path / "a" / f".tmp-{name}" for name in ("left", "written"))
+    left.write_bytes(b"half")
+    written.write_bytes(b"half")
+    os.utime(left, (0, 0))
+    Store(tmp_path).sweep()
+    assert [*(tmp_path / "a").iterdir()] == [written]

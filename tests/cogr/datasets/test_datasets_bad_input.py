@@ -78,7 +78,7 @@ BAD = [
     ("jsonl", "pairs", '={"query": "q1", "n": 3}', "line 1: the record has no 'item'"),
     ("csv", "items", "=", "items.csv has no header line; name the columns"),
     ("csv", "items", "=ID,Title\n1,a", r"1: .* no column 'id'.*'ID' \(there are: ID, Title\)"),
-    ("csv", "items", "=id,Titel\n1,a", "no column 'title'; set dataset.columns.title or .*'Titel'"),
+    ("csv", "items", "=id,Titel\n1,a", r"No item .* has a title or a text .*there are: id, Titel"),
     ("csv", "items", "=id,title,title\n1,a,b", "line 1: the header names 'title' twice"),
     ("csv", "items", "2,b,c", "line 3: the row has 3 columns where 2 are .* by commas"),
     ("csv", "items", "=id;title\n1", "line 2: the row has 1 columns .* by semicolons"),
