@@ -17,6 +17,7 @@ from cogr.records import Dataset, Item, Query, Split
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.keyword_selection import exact_cut as best_prefix
 from indexers.generators.statistical.new_items import (
+    Judge,
     chosen,
     cold_of,
     gaining,
@@ -45,7 +46,7 @@ Fit = Callable[[Dataset], Artefact]
 
 
 def of_statistical(
-    dataset: Dataset, new: frozenset[str], split: Split, fit: Fit
+    dataset: Dataset, new: frozenset[str], split: Split, fit: Fit, judge: Judge | None = None
 ) -> Iterator[dict[str, Any]]:
     """`statistical`: with nothing fitted again (`update --side item`), with the queries that gain
     rewritten (`update --side both`), and with both sides rebuilt.
@@ -53,6 +54,7 @@ def of_statistical(
     Args:
         new: ids of the items that come later.
         fit: fits it to a data set.
+        judge: gives evidence on new items.
     """
     queries, before = dataset.require(split), Changes("item", {}, new).applied_to(dataset)
     added = {item.id: item for item in dataset.items if item.id in new}
@@ -64,7 +66,7 @@ def of_statistical(
     own = [self_keyword(query.text) for query in known.values()]
     pair = (_mirror(before.items, sets), Mirror.from_sets([*asked], [*asked.values()], own))
     cold, joining = cold_of(old), [*added.values()]
-    sets |= chosen(old, cold, joining, pair)
+    sets |= chosen(old, cold, joining, pair, judge)
     items = _mirror(dataset.items, sets)
     updated = _retrieved(items, asked, queries)
     yield figures("statistical, nothing refitted", queries, dataset.relevant, new, updated)

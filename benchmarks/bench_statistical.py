@@ -482,8 +482,8 @@ def judge_gains(dataset: Dataset, model: str, kept: str, *, known: bool) -> Iter
         found.setdefault(name, []).append(scores)
         print(f"{name}: {scores.mean():.4f}", file=sys.stderr, flush=True)
 
-    def judged(artefact: Artefact, asked: Sequence[Query]) -> Artefact:
-        found = judge(artefact, asked)
+    def judged(artefact: Artefact, *asked: object) -> Artefact:
+        found = judge(artefact, *asked)
         print(found.judged, file=sys.stderr, flush=True)
         return found
 
@@ -493,6 +493,11 @@ def judge_gains(dataset: Dataset, model: str, kept: str, *, known: bool) -> Iter
             f1, cut, _ = _of_artefact(artefact, dataset, "test").T
             took(f"exact cut{name}", cut)
             took(f"rebuilt{name}", f1)
+    for one in [] if known else new:
+        for name, asks in (("", None), (", judged", judged)):
+            how = (one, "test", lambda data: fit(data, edits=False), asks)
+            row = next(of_statistical(dataset, *how))
+            took(f"update{name}", np.array([row["f1"]] * len(queries)))
     for name, draws in found.items():
         f1, plain = np.stack(draws), np.stack(found[name.removesuffix(", judged")])
         change = (f1 - plain).mean(axis=0)

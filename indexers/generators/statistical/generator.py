@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from indexers.generators.judging import YesOrNo
     from indexers.generators.statistical.artefact import Artefact
     from indexers.generators.statistical.ranking.encoder import Choice, Encoder
+    from indexers.generators.statistical.ranking.matrices import Ints
     from indexers.generators.statistical.ranking.ranker import Ranker
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,8 @@ class StatisticalOptions(Options):
             the data have no dev queries, `DEV_SHARE` of the training queries are what the pairs
             have not learned from.
         judge: options of a language model whose yes or no on pairs near the cut is evidence
-            (`judge_evidence`), where that gains F1, for the queries of the data set.
+            (`judge_evidence`), where that gains F1: for the queries of the data set, and for items
+            that come later.
     """
 
     language: str = "english"
@@ -110,6 +112,7 @@ class Statistical(Generator):
         store: where the artefact is kept; None keeps it in memory only.
         decides: whether the encoder is chosen, and fetched, where `auto` has no recorded choice;
             there is none otherwise.
+        judges: whether queries are answered with what a judge says of them.
     """
 
     def __init__(
@@ -119,14 +122,17 @@ class Statistical(Generator):
         store: Store | None = None,
         *,
         decides: bool = True,
+        judges: bool = True,
     ) -> None:
         self.options = options or StatisticalOptions()
         self._dataset, self._store, self._decides = dataset, store, decides
+        self._judges = judges and self.options.judge is not None
 
     def looking(self, **options: Any) -> Statistical:
         """The same generator, with these options changed, that chooses no encoder."""
         changed = self.options.model_copy(update=options)
-        return Statistical(self._dataset, changed, self._store, decides=False)
+        rest = {"decides": False, "judges": self._judges}
+        return Statistical(self._dataset, changed, self._store, **rest)
 
     @property
     def reads(self) -> Reads:
@@ -137,7 +143,7 @@ class Statistical(Generator):
     def fingerprint(self) -> Mapping[str, object]:
         """With evidence it also names the pairs, their coefficients and the data of that fit."""
         found = dict(self._of_fit)
-        if self._judge is not None:
+        if self._judge is not None and self._judges:
             found[JUDGE] = self._judge.fingerprint
         if self.options.evidence:
             pairs = [list(pair) for pair in self.options.evidence]
@@ -219,7 +225,7 @@ class Statistical(Generator):
         """How many pairs a judge was asked about, at what cost and what that is worth, for a
         person; None without a judge. It is asked now where it has not been.
         """
-        return str(self.artefact.judged) if self.options.judge else None
+        return str(self.artefact.judged) if self._judges else None
 
     @cached_property
     def _judge(self) -> YesOrNo | None:
@@ -233,18 +239,25 @@ class Statistical(Generator):
 
     @cached_property
     def _judged(self) -> Artefact:
-        queries = [*self._dataset.all_queries(), *self._dataset.unlabelled]
-        return self.with_judge(self._fitted, queries)
+        if not self._judges:
+            return self._fitted
+        return self.with_judge(
+            self._fitted, [*self._dataset.all_queries(), *self._dataset.unlabelled]
+        )
 
-    def with_judge(self, artefact: Artefact, queries: Sequence[Query]) -> Artefact:
-        """The artefact with what the judge says of pairs of these queries; as it is without one."""
+    def with_judge(
+        self, artefact: Artefact, queries: Sequence[Query], only: Ints | None = None
+    ) -> Artefact:
+        """The artefact with what the judge says of pairs of these queries, and of these items
+        alone where they are given; as it is without a judge.
+        """
         if self._judge is None:
             return artefact
         from indexers.generators.statistical.judge_evidence import judged
 
         items = {item.id: item for item in self._dataset.items}
         with closing(self._judge):
-            return judged(artefact, self._judge, items, queries)
+            return judged(artefact, self._judge, items, queries, only)
 
     @cached_property
     def _stacked(self) -> Artefact:
@@ -314,7 +327,7 @@ class Statistical(Generator):
         if options_hash(written) != options_hash(self.fingerprint):
             return None
         # Queries that come later are not judged.
-        options = self.options.model_copy(update={"judge": None})
+        options = self.options.model_copy(update={"judge": None} if self._judges else {})
         kept = KeptFit(self._dataset, options, self._store, written, (items, queries))
         return kept if kept.is_fitted and not self.options.evidence else None
 
@@ -372,10 +385,17 @@ class KeptFit(Statistical):
     ) -> None:
         super().__init__(dataset, options, store, decides=False)
         self._written, self._pair = written, pair
+        self._told: str | None = None
+
+    @property
+    def told_judge(self) -> str | None:
+        """As of `Statistical`, once new items have keywords."""
+        return self._told
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
-        return {**self._of_fit, JOINED: [*self._pair]}
+        found = {**self._of_fit, JOINED: [*self._pair]}
+        return found if self._judge is None else {**found, JUDGE: self._judge.fingerprint}
 
     @property
     def _of_fit(self) -> Mapping[str, object]:
@@ -442,7 +462,8 @@ class KeptFit(Statistical):
         fresh = unseen(self._fitted, items)
         if mirrors[0] is None or mirrors[1] is None or not fresh:
             return {}
-        return chosen(self._fitted, self._cold, fresh, (mirrors[0], mirrors[1]))
+        judge = None if self._judge is None else self._on_new_items
+        return chosen(self._fitted, self._cold, fresh, (mirrors[0], mirrors[1]), judge)
 
     def gaining(self, ids: Collection[str]) -> frozenset[str]:
         """Ids of the known queries that other keywords serve better, now that these items have
@@ -455,6 +476,11 @@ class KeptFit(Statistical):
         if mirrors[0] is None or mirrors[1] is None or not items:
             return frozenset()
         return gaining(self.artefact, items, (mirrors[0], mirrors[1]))
+
+    def _on_new_items(self, artefact: Artefact, queries: Sequence[Query], items: Ints) -> Artefact:
+        found = self.with_judge(artefact, queries, items)
+        self._told = str(found.judged)
+        return found
 
 
 def new_ids(dataset: Dataset, store: Store | None) -> frozenset[str]:
@@ -536,5 +562,5 @@ def make(options: Any, context: Context) -> Statistical:
         language = detect_language(map(item_text, dataset.items))
         options = options.model_copy(update={"language": language})
     if options is not None and side == "item":
-        options = options.model_copy(update={"evidence": (), "judge": None})
-    return Statistical(dataset, options, store)
+        options = options.model_copy(update={"evidence": ()})
+    return Statistical(dataset, options, store, judges=side == "query")

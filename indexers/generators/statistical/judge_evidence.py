@@ -117,22 +117,24 @@ def judged(
     judge: YesOrNo,
     items: Mapping[str, Item],
     queries: Sequence[Query],
+    only: Ints | None = None,
 ) -> Artefact:
     """The artefact with what a judge says of pairs of these queries.
 
     Args:
         items: by id; those that it lacks are not judged.
         queries: which may be asked about.
+        only: numbers of the new items that may be asked about; None for all items.
     """
     rows = zip(artefact.queries, artefact.ranker.folds.tolist(), strict=True)
     folds = {query.id: fold for query, fold in rows}
     evidence, pairs = JudgeEvidence(np.zeros((FOLDS + 1, 2)), folds, _new(artefact)), 0
     for kind in (False, True):
-        examples = _examples(artefact, kind) if artefact.ranker.cold or not kind else []
+        examples = _examples(artefact, kind) if _wanted(artefact, kind, only) else []
         z = _answers(examples, artefact, judge, items, new=kind)
         evidence = _fitted(artefact, evidence, kind, examples, z)
         pairs += sum(one.near.size for one in examples)
-    asked = _chosen(artefact, queries, evidence.uses)
+    asked = _chosen(artefact, queries, only, evidence.uses)
     said = {
         one.query.id: (self_keyword(one.query.text), one.items[one.near], z[one.near])
         for one, z in zip(asked, _answers(asked, artefact, judge, items), strict=True)
@@ -140,6 +142,10 @@ def judged(
     pairs += sum(one.near.size for one in asked)
     told = f"{pairs:,} pairs, {judge.asked:,} of them asked now in {judge.seconds:.0f} s"
     return artefact.changed(judged=replace(evidence, said=said, told=told))
+
+
+def _wanted(artefact: Artefact, kind: bool, only: Ints | None) -> bool:
+    return artefact.ranker.cold is not None if kind else only is None
 
 
 def _new(artefact: Artefact) -> NDArray[np.bool_]:
@@ -216,7 +222,7 @@ def _scored(
 
 
 def _chosen(
-    artefact: Artefact, queries: Sequence[Query], uses: tuple[bool, bool]
+    artefact: Artefact, queries: Sequence[Query], only: Ints | None, uses: tuple[bool, bool]
 ) -> list[_Candidates]:
     """Pairs near the cut: those of new items first, then those of queries without labels."""
     found, order = list[_Candidates](), list[tuple[bool, bool, int, int]]()
@@ -224,6 +230,7 @@ def _chosen(
     for number, (items, p) in enumerate(artefact.probabilities(queries)):
         near, query = _near(p, artefact.ranker.multiplier), queries[number]
         near = near[np.array(uses)[is_new[items[near]].astype(np.int64)]]
+        near = near if only is None else near[np.isin(items[near], only)]
         found.append(_Candidates(query, items, p, is_new[items], near))
         labelled = artefact.row_of(query) >= 0
         order += [(not is_new[items[at]], labelled, number, at) for at in near.tolist()]

@@ -9,7 +9,7 @@ are looked at, so the cost grows with the change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -53,6 +53,9 @@ LEAST_GAIN = 1e-9
 WORTH_REWRITING = 0.02
 """Expected F1 that new keywords of a known query must bring: with less, chance decides as often.
 """
+
+Judge = Callable[[Artefact, Sequence[Query], Ints], Artefact]
+"""Puts evidence on pairs of these queries and items into an artefact."""
 
 _AT_ONCE = 256
 """Batch size: queries whose probabilities are computed at once, and items that are compared."""
@@ -154,6 +157,7 @@ def chosen(
     cold: Ranker | None,
     items: Sequence[Item],
     pair: tuple[Mirror, Mirror],
+    judge: Judge | None = None,
 ) -> dict[str, list[str]]:
     """Keywords of items that came or changed, by id, in the order of choice. Those by which known
     queries find them are chosen; of their own, the ones that no known query uses stay.
@@ -161,11 +165,15 @@ def chosen(
     Args:
         cold: the ranker for new items, as of `joined`.
         pair: the item snapshot that they join, and the queries that are known.
+        judge: gives evidence on the pairs of these items.
     """
     artefact = joined(fitted, items, cold)
     numbers = np.array([artefact.numbers[item.id] for item in items], np.int64)
     known = _KnownQueries(artefact, numbers, *pair)
-    known.ask(known.touched())
+    touched = known.touched()
+    if judge is not None:
+        known.artefact = judge(artefact, known.named(touched), numbers)
+    known.ask(touched)
     words = [known.words_of(np.flatnonzero(known.gains(at) > 0)) for at in range(len(items))]
     known.ask(np.array(known.queries.retrieved({*chain.from_iterable(words)}), np.int64))
     found: dict[str, list[str]] = {}
