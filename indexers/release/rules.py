@@ -2,7 +2,8 @@
 
 The file is a table (CSV), since merchandisers work in spreadsheets. A decision on an item for a
 query becomes a keyword that both have and nothing else: a heavy one pins the item, one of weight 0
-keeps it out of the query's set. So every client that matches keywords obeys.
+keeps it out of the query's set. So every client that matches keywords obeys. Of two synonyms items
+get both spellings, and queries each other's keywords.
 
 The snapshot with the rules is one of its own; its manifest has the rules, and the snapshot that it
 was made from, which later rules and updates start from.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
@@ -48,6 +50,7 @@ _CELLS = {
     "bury": ({"query", "item"},),
     "add": ({"query", "keyword"}, {"item", "keyword"}),
     "forbid": ({"keyword"}, {"query", "keyword"}, {"item", "keyword"}),
+    "synonym": ({"query", "keyword"},),
 }
 _OPPOSITE = {"pin": "bury", "bury": "pin", "add": "forbid", "forbid": "add"}
 # A pin outweighs the next one even where its item has twice as many keywords.
@@ -76,14 +79,18 @@ class Rules:
     _forbidden: dict[tuple[str, str], set[str]] = field(init=False)
     _of_query: dict[str, dict[str, float]] = field(init=False)
     _of_item: dict[str, list[str]] = field(init=False)
+    _twins: dict[str, list[str]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._forbidden = defaultdict(set)
+        self._forbidden, self._twins = defaultdict(set), defaultdict(list)
         self._of_query, self._of_item = defaultdict(dict), defaultdict(list)
         pins: dict[str, int] = defaultdict(int)
         for rule in self.rules:
             if rule.kind == "forbid":
                 self._forbidden[rule.query, rule.item].add(rule.keyword)
+            elif rule.kind == "synonym":
+                self._twins[rule.query].append(rule.keyword)
+                self._twins[rule.keyword].append(rule.query)
             elif rule.kind == "add" and rule.query:
                 self._of_query[rule.query][rule.keyword] = 1.0
             elif rule.kind == "add":
@@ -96,6 +103,8 @@ class Rules:
                     weight = rounded(HEAVIEST * _NEXT_PIN ** (pins[rule.query] - 1))
                 self._of_query[rule.query][word] = weight
                 self._of_item[rule.item].append(word)
+        words = "|".join(map(re.escape, self._twins)) or "(?!)"
+        self._any_twin = re.compile(rf"(?<!\w)(?:{words})(?!\w)")
 
     @property
     def digest(self) -> str:
@@ -106,7 +115,14 @@ class Rules:
     @property
     def queries(self) -> set[str]:
         """The queries that get something of their own."""
-        return {*self._of_query}
+        return {*self._of_query, *self._twins}
+
+    def lacking(self, known: Mapping[str, Row]) -> set[str]:
+        """Those of them without a row that need one: a synonym only where the other word has one
+        to lend, since a row stands in for keywords that are generated live.
+        """
+        lent = {one for one, twins in self._twins.items() if not known.keys().isdisjoint(twins)}
+        return (lent | self._of_query.keys()) - known.keys()
 
     @property
     def items(self) -> set[str]:
@@ -119,13 +135,24 @@ class Rules:
 
     def item_row(self, row: Row) -> Row:
         """An item's row as the rules want it."""
-        words = self._left(row.keywords, item=row.id)
+        said = [
+            f"{word[: at.start()]}{twin}{word[at.end() :]}"
+            for word in row.keywords
+            for at in self._any_twin.finditer(word)
+            for twin in self._twins[at[0]]
+        ]
+        words = self._left((*row.keywords, *said), item=row.id)
         return replace(row, keywords=tuple(dict.fromkeys((*words, *self._of_item.get(row.id, ())))))
 
-    def query_row(self, row: Row) -> Row:
-        """A query's row as the rules want it."""
+    def query_row(self, row: Row, known: Mapping[str, Row]) -> Row:
+        """A query's row as the rules want it; `known` has the rows of `queries` by their texts."""
         own = row.self_keyword
-        found = {word: row.weighted[word] for word in self._left(row.keywords, own) if word != own}
+        found: dict[str, float] = {}
+        lent = (known.get(twin, Row("", twin, ())) for twin in self._twins.get(own, ()))
+        for one in (row, *lent):
+            for word in self._left(one.weighted, own):
+                found.setdefault(word, one.weighted[word])
+        found.pop(own, None)
         decided = self._of_query.get(own, {})
         found |= {word: weight for word, weight in decided.items() if word not in found}
         weights = (*found.values(), row.weighted.get(own, 1.0))
@@ -180,7 +207,11 @@ def rules_of(manifest: Manifest, query: str | None = None) -> list[Rule]:
     if query is None:
         return rules
     own = self_keyword(query)
-    return [rule for rule in rules if own == rule.query]
+    return [
+        rule
+        for rule in rules
+        if own in (rule.query, rule.keyword if rule.kind == "synonym" else rule.query)
+    ]
 
 
 def with_rules(workspace: Workspace, ids: Sequence[str], say: Say, *, both: bool) -> list[str]:
@@ -238,9 +269,10 @@ def _item_rows(base: Snapshot, rules: Rules, missing: set[str]) -> Iterator[Row]
 
 
 def _query_rows(base: Snapshot, rules: Rules) -> Iterator[Row]:
-    lacking = rules.queries
-    for row in base.rows():
-        lacking.discard(row.self_keyword)
+    wanted = rules.queries
+    known = {row.self_keyword: row for row in base.rows() if row.self_keyword in wanted}
+    lacking = rules.lacking(known)
     numbers = {hashlib.blake2b(own.encode(), digest_size=8).hexdigest(): own for own in lacking}
     new = [Row(f"rule-{number}", own, ()) for number, own in sorted(numbers.items())]
-    return map(rules.query_row, heapq.merge(base.rows(), new, key=lambda row: row.id))
+    merged = heapq.merge(base.rows(), new, key=lambda row: row.id)
+    return (rules.query_row(row, known) for row in merged)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from indexers.release.rules import MOST_PINS
+from cogr.snapshots import Row
+from indexers.release.rules import MOST_PINS, Rule, Rules
 from tests.indexers.backends.opensearch_worlds import flags_of
 from tests.indexers.conftest import Command
 from tests.shops import write_jsonl
@@ -23,6 +24,7 @@ add,,b,dining
 add,floor lamp,,brass
 forbid,,a,green
 pin,floor lamp,gone,
+synonym,settee,,sofa
 """
 
 
@@ -61,6 +63,8 @@ def test_rules_go_live_on_both_sides_and_back(
     assert found(cogr_index, "summer sale", flags)[0] == "b"
     assert "b" in found(cogr_index, "dining", flags)
     assert "c" in found(cogr_index, "floor lamp", flags)
+    sofas = {*found(cogr_index, "sofa", flags)}
+    assert {*found(cogr_index, "settee", flags)} == sofas != set()
     explained = cogr_index("search", "Living room sofa", "--explain", *flags)
     assert "rules: pin living room sofa, c; pin living room sofa, b; bury" in explained.out
     assert "pin 1 for living room sofa" in explained.out
@@ -127,3 +131,12 @@ def test_a_publish_of_nothing_is_refused(
     assert cogr_index("rebuild", "--side", "item").status == 0
     ended = cogr_index("publish", *flags)
     assert (ended.status, sentence in ended.sentence) == (2, True)
+
+
+def test_synonyms_lend_each_other_their_keywords_and_items_get_both_spellings() -> None:
+    rules = Rules((Rule("synonym", "couch", keyword="sofa"), Rule("forbid", "couch", keyword="x")))
+    sofa = Row("q", "Sofa", ("seat", "x"), weights=(2.0, 1.0, 1.0))
+    couch = rules.query_row(Row("c", "couch", ()), {"sofa": sofa})
+    assert couch.weighted == {"couch": 1, "sofa": 1, "seat": 2}
+    item = rules.item_row(Row("i", "Title", ("green couch", "couchette")))
+    assert item.keywords == ("green couch", "couchette", "green sofa")
