@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +30,7 @@ from cogr.keywords import self_keyword
 from cogr.snapshots.writing import HEAVIEST
 from indexers.backends import text_boost
 from indexers.backends.opensearch.search import MAX_CLAUSES
+from indexers.release.rules import rules_of
 from indexers.workspace import Workspace
 from ops.expander.app import AdmissionControl, RejectedError
 from ops.expander.expander import Expansion, Parts
@@ -165,13 +167,15 @@ class Answers:
     def page(self) -> dict[str, Any]:
         """The pairs to choose from, and what the data set holds."""
         pair = self._parts.follower.pair
-        choices = [views.listed(one, pair) for one in self._data.pairs(pair)]
+        pairs = self._data.pairs(pair)
+        choices = [views.listed(one, pair) for one in pairs]
         catalogue, problem = self._catalogue()
         absent = pair.item is not None and not any(choice["serving"] for choice in choices)
         return {
             "pairs": choices,
             "absent": pair.item.snapshot if pair.item and absent else None,
             "data": catalogue and catalogue.counts,
+            "rules": [astuple(rule) for rule in rules_of(pairs[0][0])] if pairs else [],
             "examples": catalogue.examples(_EXAMPLES) if catalogue else [],
             "problem": problem,
         }

@@ -3,7 +3,7 @@
 import { ask, Refused } from "./asking.js";
 import { button, fill, find, foreign, keepFocus, make, many, show } from "./dom.js";
 import { showItem } from "./item.js";
-import { openQueries } from "./queries.js";
+import { openQueries, openRules } from "./queries.js";
 import { showKeywords, Words } from "./keywords.js";
 import { showBaseline, showHits, showNoBaseline, showPairs } from "./results.js";
 
@@ -213,18 +213,20 @@ function fromAddress() {
 }
 
 function drawPage() {
-  const { data, pairs, examples, absent, problem } = page;
+  const { data, pairs, rules, examples, absent, problem } = page;
   find("data").textContent = data
     ? `${many(data.items, "item")}, ${many(data.queries, "labelled query", "labelled queries")}`
     : "no data set";
   const shown = examples.map((text) => button({ onclick: () => begin(text) }, foreign(text)));
   const open = () => openQueries(state, events);
+  const decided = () => openRules(rules, events);
   fill(
     find("examples"),
     data ? button({ id: "all", className: "link", onclick: open }, "Labelled queries") : null,
+    rules.length ? button({ className: "link", onclick: decided }, "Merchants' rules") : null,
     shown,
   );
-  show(find("examples"), shown.length > 0 && pairs.length > 0);
+  show(find("examples"), (shown.length > 0 || rules.length > 0) && pairs.length > 0);
   show(find("welcome"), pairs.length > 0);
   const notices = [
     pairs.length

@@ -1,5 +1,5 @@
 // The labelled queries in a dialog: sorted, each with how the pairs do by the keywords of their
-// query snapshots.
+// query snapshots. And a merchant's rules, in the same dialog.
 
 import { ask, Refused } from "./asking.js";
 import { button, count, decimals, fill, find, foreign, make, many } from "./dom.js";
@@ -33,6 +33,27 @@ export function openQueries(state, events) {
   load(state, events, sort.value);
 }
 
+/** Open the dialog with a merchant's rules; their queries and items lead to them. */
+export function openRules(rules, events) {
+  under.abort();
+  const link = (text, onclick) =>
+    text ? button({ className: "link", onclick }, foreign(text)) : "";
+  const rows = rules.map(([kind, query, item, keyword]) =>
+    row(kind, [
+      link(query, () => taken(query, events)),
+      link(item, () => events.open(item)),
+      foreign(keyword),
+    ]),
+  );
+  openDialog(
+    find("queries"),
+    "Merchants' rules",
+    quiet("As the pair that serves was made with (publish.rules); without one, the newest pair."),
+    make("table", { id: "queries-found", className: "queries-found rules" }),
+  );
+  table(["Rule", "Query", "Item", "Keyword"], rows);
+}
+
 async function load(state, events, sort) {
   under.abort();
   under = new AbortController();
@@ -64,7 +85,15 @@ function draw(found, pairs, events) {
     .filter(Boolean)
     .join(" · ");
   const head = ["Query", "relevant", ...letters.map((letter) => `F1 ${letter}`)];
-  const rows = found.queries.map((query) => row(query, events));
+  const rows = found.queries.map((query) => {
+    const onclick = () => taken(query.text, events);
+    const figures = [count(query.relevant), ...query.f1.map((value) => decimals(value, 2))];
+    return row(button({ className: "link", onclick }, foreign(query.text)), figures);
+  });
+  table(head, rows);
+}
+
+function table(head, rows) {
   fill(
     find("queries-found"),
     make("thead", {}, make("tr", {}, head.map((name) => make("th", { scope: "col" }, name)))),
@@ -72,13 +101,12 @@ function draw(found, pairs, events) {
   );
 }
 
-function row(query, events) {
-  const search = () => {
-    find("queries").close();
-    events.search(query.text);
-  };
-  const link = button({ className: "link", onclick: search }, foreign(query.text));
-  const figures = [count(query.relevant), ...query.f1.map((value) => decimals(value, 2))];
-  const cells = figures.map((figure) => make("td", {}, figure));
-  return make("tr", {}, make("th", { scope: "row" }, link), cells);
+function taken(query, events) {
+  find("queries").close();
+  events.search(query);
+}
+
+function row(name, cells) {
+  const columns = cells.map((cell) => make("td", {}, cell));
+  return make("tr", {}, make("th", { scope: "row" }, name), columns);
 }

@@ -279,7 +279,7 @@ def test_only_pages_of_its_own_are_answered(page: Page, folder: Path) -> None:
             assert other.post(path, content="{}", headers=asked).status_code == status
 
 
-def test_a_merchants_rules_of_a_query_are_named(tmp_path: Path) -> None:
+def test_a_merchants_rules_are_listed_and_those_of_a_query_named(tmp_path: Path) -> None:
     (tmp_path / "rules.csv").write_text(
         "rule,query,item,keyword\npin,green sofa,c,\nforbid,,,velvet\n"
     )
@@ -289,6 +289,8 @@ def test_a_merchants_rules_of_a_query_are_named(tmp_path: Path) -> None:
     with running(shop, playground=True) as started:
         wait_for(lambda: started.parts.follower.pair.item)
         page = Page(started, serving)
+        rules = page.ask("page")["rules"]
+        assert rules == [["pin", "green sofa", "c", ""], ["forbid", "", "", "velvet"]]
         answer = page.search("Green Sofa")
         assert answer["rules"] == ["pin green sofa, c"]
         assert answer["hits"][0]["id"] == "c"

@@ -136,6 +136,24 @@ def test_the_labelled_queries_are_there_to_sort(chromium: Any, shop: Running) ->
         expect(page.locator("#queries[open]")).to_have_count(0)
 
 
+@pytest.mark.drill
+def test_a_merchants_rules_are_a_table_that_leads_to_their_queries(
+    chromium: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "rules.csv").write_text("rule,query,item,keyword\npin,green sofa,c,\n")
+    ruled = workspace(tmp_path, f"publish.rules={tmp_path / 'rules.csv'}")
+    two_rounds(ruled)
+    with running(ruled, playground=True) as started:
+        wait_for(lambda: started.parts.follower.pair.item)
+        with opened(chromium, started.url) as page:
+            page.get_by_role("button", name="Merchants' rules").press("Enter")
+            rows = page.locator("#queries-found tbody tr")
+            expect(rows).to_have_text(["pingreen sofac"])
+            rows.get_by_role("button", name="green sofa").press("Enter")
+            page.wait_for_selector("#baseline .hit")
+            assert titles(page)[0] == TITLES["c"]
+
+
 def test_hostile_texts_are_shown_as_texts(chromium: Any, shop: Running) -> None:
     with opened(chromium, shop.url, "<b>bold</b> table") as page:
         assert set(HOSTILE) < set(titles(page))
