@@ -27,7 +27,7 @@ from indexers.workspace import Workspace
 from ops.expander.follower import Follower, Pair
 from ops.expander.live_models import Models
 from ops.expander.precomputed import Cache, QueryIndex, make_index, weigh
-from ops.expander.upstream import MAX_IN_FLIGHT, MAX_REQUESTS, Metrics, UnavailableError
+from ops.expander.upstream import MAX_IN_FLIGHT, Metrics, UnavailableError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -80,13 +80,16 @@ class Expander:
         self._hot: TTLCache[tuple[str, str], Expansion] = TTLCache(HOT_QUERIES, HOT_SECONDS)
         self._in_flight: dict[tuple[str, str], asyncio.Task[Expansion]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._under_way = 0
         metrics.in_flight.set_function(lambda: len(self._tasks))
 
     async def expand(self, queries: Sequence[str], pair: Pair) -> list[Expansion]:
         """Expand queries for one pair, within the deadline."""
         texts = [self_keyword(query) for query in queries]
-        found = self._remembered(pair, texts) or await self._in_time(texts, pair)
+        try:
+            found = self._remembered(pair, texts) or await self._expand(texts, pair)
+        except Exception as error:  # noqa: BLE001 (the query alone is always an answer)
+            self._bug(error)
+            found = [_fallback(text, "away") for text in texts]
         for expansion in found:
             self._metrics.queries.labels(expansion.source, expansion.reason).inc()
         return found
@@ -108,18 +111,6 @@ class Expander:
     def _remember(self, pair: Pair, text: str, expansion: Expansion) -> None:
         if self._hot.maxsize:
             self._hot[pair.name, text] = replace(expansion, source="cache")
-
-    async def _in_time(self, texts: Sequence[str], pair: Pair) -> list[Expansion]:
-        if self._under_way >= MAX_REQUESTS:
-            return [_fallback(text, "overloaded") for text in texts]
-        self._under_way += 1
-        try:
-            return await self._expand(texts, pair)
-        except Exception as error:  # noqa: BLE001 (the query alone is always an answer)
-            self._bug(error)
-            return [_fallback(text, "away") for text in texts]
-        finally:
-            self._under_way -= 1
 
     async def _expand(self, texts: Sequence[str], pair: Pair) -> list[Expansion]:
         loop = asyncio.get_running_loop()

@@ -36,7 +36,6 @@ from indexers.workspace import Workspace
 from ops.expander.follower import Pair, ServedSide, served_side
 from ops.expander.upstream import (
     MAX_IN_FLIGHT,
-    MAX_REQUESTS,
     BadAnswerError,
     Metrics,
     UnavailableError,
@@ -396,7 +395,7 @@ def connect(redis: RedisSettings) -> Any:
 
     options: dict[str, Any] = {
         "retry": Retry(NoBackoff(), 0),
-        "max_connections": MAX_REQUESTS + MAX_IN_FLIGHT,
+        "max_connections": 2 * MAX_IN_FLIGHT,
         "socket_keepalive": True,
         # Each call has a timeout of its own.
         "socket_timeout": None,

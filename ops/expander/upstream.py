@@ -69,8 +69,6 @@ class Metrics:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-MAX_REQUESTS = 256
-"""Most look-ups of requests at once; with more, the wait would exceed the deadline."""
 MAX_IN_FLIGHT = 256
 """Most unknown queries looked up at once, including those past their deadline. It bounds memory."""
 MODEL_CONCURRENCY = 32

