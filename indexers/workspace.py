@@ -41,23 +41,15 @@ class GeneratorChoice:
 
 
 class Workspace:
-    """One configuration and the objects that it names.
+    """One configuration and the objects that it names."""
 
-    Args:
-        backend: overrides the settings' backend, "memory" or "opensearch".
-    """
-
-    def __init__(self, settings: Settings, backend: str | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._backend_name = backend or settings.backend_name
 
     @classmethod
-    def open(
-        cls, config: Path | None, overrides: Sequence[str] | None, backend: str | None = None
-    ) -> Workspace:
+    def open(cls, config: Path | None, overrides: Sequence[str] = ()) -> Workspace:
         """From a configuration file and `--set` values. Raises SettingsError."""
-        more = [f"backend={backend}"] if backend else []
-        return cls(load_settings(config, [*(overrides or []), *more]), backend)
+        return cls(load_settings(config, overrides))
 
     @cached_property
     def store(self) -> Store:
@@ -90,7 +82,7 @@ class Workspace:
 
     @cached_property
     def backend(self) -> Backend:
-        if self._backend_name == "memory":
+        if self.settings.backend_name == "memory":
             from indexers.backends.memory import MemoryBackend
 
             return MemoryBackend(self.store)

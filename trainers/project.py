@@ -198,7 +198,8 @@ class Project:
         Raises SettingsError for a missing or broken file, an unknown key, a wrong value.
         """
         path = None if config is None else Path(config)
-        return cls(Workspace.open(path, overrides, backend), path, overrides, say)
+        named = [*overrides, *([f"backend={backend}"] if backend else [])]
+        return cls(Workspace.open(path, named), path, named, say)
 
     @classmethod
     def create(

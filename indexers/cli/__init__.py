@@ -108,12 +108,6 @@ def update(
         ),
     ] = 10,
     save: SaveOption = None,
-    parent: Annotated[
-        str | None,
-        Option(
-            "--from", metavar="SNAPSHOT", help="Snapshot to start from; what serves by default."
-        ),
-    ] = None,
     push: console.PushOption = True,
     publish: console.PublishOption = True,
     workers: console.WorkersOption = None,
@@ -134,7 +128,6 @@ def update(
         log=log or None,
         min_count=min_count,
         save=save,
-        parent=parent,
         push=push,
         publish=publish,
         workers=workers,

@@ -172,9 +172,6 @@ SidesOption = Annotated[
     list[SideName] | None,
     Option("--side", help="Serve only this side, query or item; repeatable.  [default: both]"),
 ]
-BackendOption = Annotated[
-    BackendName | None, Option(help="Use this backend instead of the configured one.")
-]
 PushOption = Annotated[bool, Option(help="Write the snapshot to the backend.")]
 PublishOption = Annotated[bool, Option(help="Publish the snapshot once it is verified.")]
 WorkersOption = Annotated[
@@ -189,7 +186,6 @@ class Call:
 
     config: Path | None = None
     overrides: list[str] = field(default_factory=list)
-    backend: BackendName | None = None
     json: bool = False
     program: str = "cogr-index"
 
@@ -198,7 +194,7 @@ class Call:
         """The workspace of the configuration, opened at its first use. Raises SettingsError."""
         from indexers.workspace import Workspace
 
-        workspace = Workspace.open(self.config, self.overrides, self.backend)
+        workspace = Workspace.open(self.config, self.overrides)
         logs.configure(workspace.settings.log)
         return workspace
 
@@ -240,9 +236,7 @@ class Call:
 _PROGRAMS = {"indexers": "cogr-index", "trainers": "cogr-train", "ops": "cogr-ops"}
 
 
-def common_options(
-    *, backend: bool = True, json: bool = True
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def common_options(*, json: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the common options. It takes them as one parameter of the type `Call`.
 
     In --help, --config and --set come at the place of the `Call`, the others at the end.
@@ -256,14 +250,14 @@ def common_options(
         @functools.wraps(command)
         def called(**given: Any) -> None:
             logs.set_verbosity(given.pop("verbose"))
-            overrides, backend = given.pop("set_") or [], given.pop("backend", None)
-            call = Call(given.pop("config"), overrides, backend, given.pop("json_", False), program)
+            overrides, json = given.pop("set_") or [], given.pop("json_", False)
+            call = Call(given.pop("config"), overrides, json, program)
             try:
                 command(**given, **{place: call})
             finally:
                 call.push_metrics(command.__name__, given.get("side"))
 
-        called.__signature__ = _spread(inspect.signature(command), hints, place, backend, json)  # type: ignore[attr-defined]
+        called.__signature__ = _spread(inspect.signature(command), hints, place, json)  # type: ignore[attr-defined]
         # What typer resolves names by; those of the signature are resolved already.
         called.__annotations__ = {}
         return called
@@ -272,7 +266,7 @@ def common_options(
 
 
 def _spread(
-    signature: inspect.Signature, hints: Mapping[str, Any], place: str, backend: bool, json: bool
+    signature: inspect.Signature, hints: Mapping[str, Any], place: str, json: bool
 ) -> inspect.Signature:
     parameters = []
     for name, parameter in signature.parameters.items():
@@ -282,7 +276,6 @@ def _spread(
             parameters.append(
                 parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
             )
-    parameters += [_option("backend", BackendOption)] if backend else []
     parameters += [_option("json_", JsonOption, False)] if json else []
     parameters.append(_option("verbose", VerboseOption, False))
     return signature.replace(parameters=parameters)

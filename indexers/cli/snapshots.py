@@ -154,7 +154,7 @@ def inspect(call: Call) -> None:
     call.show("Data set", payload, told=told, notes=notes)
 
 
-@common_options(backend=False)
+@common_options()
 def status(
     call: Call,
     side: Annotated[Side | None, Option(help="Only this side.")] = None,
@@ -222,7 +222,7 @@ ItemsOption = Annotated[
 
 
 @import_app.command("items")
-@common_options(backend=False)
+@common_options()
 def import_items(
     call: Call,
     index: IndexOption,
@@ -266,7 +266,7 @@ def _file_of(workspace: Workspace, name: str) -> Path:
 
 
 @import_app.command("ubi")
-@common_options(backend=False)
+@common_options()
 def import_ubi(
     call: Call,
     to: Annotated[Path, Argument(help="File to write, one JSON object a line.")],
@@ -306,7 +306,7 @@ SplitOption = Annotated[Split | None, Option(help="Only the queries of this spli
 
 
 @import_app.command("labels")
-@common_options(backend=False)
+@common_options()
 def import_labels(
     call: Call,
     files: Annotated[list[Path], Argument(metavar="FILE...", help="Judgements.")],
@@ -325,7 +325,7 @@ def import_labels(
 
 
 @export_app.command("labels")
-@common_options(backend=False)
+@common_options()
 def export_labels(
     call: Call,
     to: ToArgument,

@@ -25,7 +25,7 @@ from cogr.datasets.query_logs import read_log
 from cogr.errors import SettingsError, SnapshotError
 from cogr.keywords import self_keyword
 from cogr.records import ProgressBar, Query, Say, self_text
-from cogr.snapshots import Snapshot, check_side, open_snapshot, read_set_aside
+from cogr.snapshots import Snapshot, read_set_aside
 from indexers.generators.model_folders import LocalModelGenerator
 from indexers.generators.statistical.generator import KeptFit, Statistical, options_hash
 from indexers.imports import save_queries
@@ -54,7 +54,6 @@ class UpdateRequest(RebuildRequest):
     log: Sequence[Path] | None = None
     min_count: int = 10
     save: Path | None = None
-    parent: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def update_side(
     counts = None
     with side_held(workspace, "update", request.side) as lease:
         with stage("load", request.side):
-            parent = _parent(workspace, request)
+            parent = workspace.serving(request.side).base
             if request.log is not None:
                 changes, counts = _changes_of_log(workspace, request, parent, say)
             else:
@@ -206,13 +205,6 @@ def _check_request(request: UpdateRequest) -> None:
         raise SettingsError("--from-log is of searches; give it with --side query.")
     if request.save is not None and request.log is None:
         raise SettingsError("--save keeps the queries of a log; give it with --from-log.")
-
-
-def _parent(workspace: Workspace, request: UpdateRequest) -> Snapshot:
-    if request.parent is None:
-        return workspace.serving(request.side).base
-    check_side(request.parent, request.side)
-    return open_snapshot(workspace.store, request.parent).base
 
 
 def find_changes(workspace: Workspace, request: UpdateRequest, parent: Snapshot) -> Changes:

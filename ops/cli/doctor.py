@@ -35,7 +35,7 @@ class Finding:
     detail: str
 
 
-@common_options(backend=False)
+@common_options()
 def doctor(call: Call) -> None:
     """Check the installation: what is there, what is missing, how to get it.
 

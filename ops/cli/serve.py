@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cogr.settings import Settings
 
 
-@common_options(backend=False, json=False)
+@common_options(json=False)
 def serve(
     host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="0 takes any free port.")] = 8600,
@@ -102,7 +102,7 @@ def make_app(
     return app
 
 
-@common_options(backend=False, json=False)
+@common_options(json=False)
 def worker(
     side: console.SidesOption = None,
     generator: console.GeneratorOption = None,

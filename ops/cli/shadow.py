@@ -21,7 +21,7 @@ IdFieldOption = Annotated[
 ]
 
 
-@common_options(backend=False)
+@common_options()
 def shadow(
     call: Call,
     logs: Annotated[list[Path], Argument(metavar="LOG...", help="Query logs; .gz is fine.")],

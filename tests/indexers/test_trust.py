@@ -46,7 +46,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     folder = tmp_path_factory.mktemp("shop")
     config = write_shop(folder, ITEMS, QUERIES, LABELS)
     data, store = folder / "data", folder / "store"
-    return Workspace(load_settings(config, [f"dataset.path={data}", f"store={store}"]), "memory")
+    return Workspace(load_settings(config, [f"dataset.path={data}", f"store={store}"]))
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_what_serves_is_a_retriever_too(shop: Path, cogr_index: Command) -> None
 def test_lineage_of_labels_goes_into_snapshots(shop: Path, cogr_index: Command) -> None:
     (shop / "data" / "lineage.json").write_text('{"source": "clicks", "filters": {"k": 5}}')
     id_ = cogr_index("rebuild", "--side", "item", "--json").json["snapshot"]
-    workspace = Workspace.open(shop / "cogr.toml", [], None)
+    workspace = Workspace.open(shop / "cogr.toml")
     lineage = workspace.snapshot(id_, "item").manifest.notes["lineage"]
     assert lineage == {"source": "clicks", "filters": {"k": 5}}
     assert examine(workspace).counts.lineage == lineage
@@ -101,7 +101,7 @@ def test_one_verdict_is_given_and_nothing_that_is_set_is_advised(workspace: Work
     assert 'set dataset.split_by = "cluster"' in " ".join(found.advice)
     settings = workspace.settings.model_copy(deep=True)
     object.__setattr__(settings.dataset, "split_by", "cluster")
-    other = Workspace(settings, "memory").with_dataset(workspace.dataset)
+    other = Workspace(settings).with_dataset(workspace.dataset)
     advice = " ".join(examine(other).advice)
     assert "near-equal training query" in advice
     assert "split_by" not in advice

@@ -77,10 +77,10 @@ def test_plans_and_work_show_none(shop: Shop) -> None:
         "cogr-index rebuild --side item --dry-run -v",
         "cogr-index rebuild --side item --dry-run --json --generator openai --set "
         "generator.model=m --set generator.openai.base_url=http://localhost:1/v1",
-        "cogr-index rebuild --side item --generator extractive --backend memory -v --json",
-        "cogr-index rebuild --side query --generator extractive --backend memory --json",
-        "cogr-index list --backend memory --json",
-        "cogr-index prune --backend memory --dry-run --json",
+        "cogr-index rebuild --side item --generator extractive --set backend=memory -v --json",
+        "cogr-index rebuild --side query --generator extractive --set backend=memory --json",
+        "cogr-index list --set backend=memory --json",
+        "cogr-index prune --set backend=memory --dry-run --json",
         "cogr-index inspect --json",
     ):
         assert shop.run(line).status == 0
@@ -111,7 +111,7 @@ def test_an_endpoint_that_repeats_what_it_was_sent_shows_none(shop: Shop) -> Non
     echo = refused(401, f"Incorrect API key provided: {CANARY}")
     with FakeEndpoint(lambda *_: echo) as endpoint:
         ended = shop.run(
-            "cogr-index rebuild --side item --generator openai --backend memory -v",
+            "cogr-index rebuild --side item --generator openai --set backend=memory -v",
             *("--set", "generator.model=m", "--set", f"generator.openai.base_url={endpoint.url}"),
         )
     assert ended.status == 3

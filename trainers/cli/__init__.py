@@ -98,7 +98,7 @@ def publish(
 
 
 @app.command()
-@common_options(backend=False)
+@common_options()
 def status(call: Call, run: RunOption = "main") -> None:
     """Show what a run has done, with figures, and what comes next."""
     from trainers.training.contest import choose, contenders, known_rivals, rounds_table
@@ -112,7 +112,7 @@ def status(call: Call, run: RunOption = "main") -> None:
 
 
 @app.command()
-@common_options(backend=False)
+@common_options()
 def ablate(
     call: Call,
     variants: Annotated[
@@ -161,7 +161,7 @@ _VARIANT = {
 
 
 @app.command()
-@common_options(backend=False)
+@common_options()
 def report(
     call: Call,
     run: RunOption = "main",
@@ -208,7 +208,7 @@ def _next(command: str, call: Call, run: str = "main") -> None:
 
 
 @app.command()
-@common_options(backend=False)
+@common_options()
 def compare(
     call: Call,
     methods: Annotated[str, Option(help="all, or names separated by commas.")] = "all",

@@ -65,7 +65,7 @@ def test_the_walk_from_a_spreadsheet_leads_to_items_with_fields(
     (tmp_path / "my-shop").mkdir()
     (tmp_path / "my-shop/items.csv").write_text(sheet)
     (tmp_path / "cogr.toml").write_text(configuration)
-    dataset = Workspace.open(None, None).dataset
+    dataset = Workspace.open(None).dataset
     assert [(item.id, item.title, item.text) for item in dataset.items] == [
         ("A-1", "Rain jacket, blue", "Waterproof & warm\nAcme"),
         ("A-2", "Umbrella", "Folding umbrella for two.\nAcme"),

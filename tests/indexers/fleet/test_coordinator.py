@@ -159,7 +159,7 @@ def test_an_update_on_workers_equals_a_local_one(
     changes.write_text(
         '{"id": "i1", "title": "another", "text": "thing"}\n{"id": "i2", "deleted": true}\n'
     )
-    request = UpdateRequest("item", changed=changes, parent=first, publish=False)
+    request = UpdateRequest("item", changed=changes, publish=False)
     on_workers = update_side(workspace, replace(request, workers="celery"), no_bar, lambda _: None)
     assert straight.said == [said for said in straight.said if "done, 1 generated" in said] != []
     workspace.store.remove("cache")

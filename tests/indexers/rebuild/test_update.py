@@ -176,10 +176,6 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
         ("--changed", "changes.jsonl", "--set", "generator.name=extractive"),
         "by another generator",
     ),
-    (
-        ("--changed", "changes.jsonl", "--from", "query-r000-000000000000"),
-        "not a snapshot of the side item",
-    ),
 ]
 
 

@@ -28,7 +28,7 @@ name = "extractive"
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     (tmp_path / "cogr.toml").write_text(CONFIGURATION)
-    return Workspace(load_settings(tmp_path / "cogr.toml"), "memory")
+    return Workspace(load_settings(tmp_path / "cogr.toml"))
 
 
 def rebuilt(workspace: Workspace, side: str, generator: str | None = None) -> Snapshot:
@@ -51,6 +51,6 @@ def test_lists_get_weights_once_there_are_a_ranker_and_items(
         assert mirror.retrieved(before.weighted) == mirror.retrieved(after.weighted)
         changed += mirror.search(before.weighted).ids != mirror.search(after.weighted).ids
     assert changed > 50
-    without = Workspace(load_settings(tmp_path / "cogr.toml", ["keywords.weights=false"]), "memory")
+    without = Workspace(load_settings(tmp_path / "cogr.toml", ["keywords.weights=false"]))
     for generator in ("statistical", "extractive"):
         assert all(row.weights == () for row in rebuilt(without, "query", generator).rows())

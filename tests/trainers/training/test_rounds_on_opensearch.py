@@ -93,7 +93,14 @@ def test_a_round_is_published_as_a_pair_by_one_call(
     assert dict(backend.serving()) == {"item": first.items, "query": first.queries}
     asked = asked[:-2]
     memory = cogr_train(
-        "evaluate", *asked, "--item", first.items, "--query", first.queries, "--backend", "memory"
+        "evaluate",
+        *asked,
+        "--item",
+        first.items,
+        "--query",
+        first.queries,
+        "--set",
+        "backend=memory",
     )
     live = cogr_train("evaluate", *asked)
     assert {name: live.json[name] for name in FIGURES} == {

@@ -117,5 +117,5 @@ def test_the_configuration_names_the_columns(tmp_path: Path) -> None:
     )
     config = tmp_path / "cogr.toml"
     config.write_text(DATASET + '[generator.statistical]\npair_signals = ["carts"]\n')
-    workspace = Workspace.open(config, None)
+    workspace = Workspace.open(config)
     assert workspace.dataset.pair_signals == {"carts": {"q": {"a": 4.0}}}
