@@ -8,7 +8,6 @@ the file. Each other file of this package holds the tables of one subject.
 
 from __future__ import annotations
 
-import copy
 import difflib
 import os
 import re
@@ -151,7 +150,6 @@ OTHER_VARIABLES = frozenset(
 _PATHS = ("store", "dataset.path", "opensearch.ca_file", "publish.rules")
 _NAMES = ("generator.model", "prompts.templates", "training.model", "training.accelerate")
 """Keys whose value is a path or a name."""
-_FLAG_EXAMPLE = "such as opensearch.url=http://localhost:9200"
 _EXAMPLE = 'a data set of your own needs [dataset] loader = "beir" and path = "DIR"'
 _Path = tuple[str, ...]
 
@@ -182,11 +180,8 @@ def load_settings(
         _merge(flags, _nested(*read_flag(override)))
     values: dict[str, Any] = {}
     try:
-        for layer in (
-            _absolute(path.resolve().parent, written),
-            EnvSettingsSource(Settings)(),
-            flags,
-        ):
+        whole = _absolute(path.resolve().parent, {"store": ".cogr", **written})
+        for layer in (whole, EnvSettingsSource(Settings)(), flags):
             _merge(values, layer)
         return Settings(**values)
     except (UnreadableError, RecursionError) as error:
@@ -256,7 +251,7 @@ def read_flag(override: str) -> tuple[str, Any]:
         # The rest may be a secret that lacks its equals sign.
         named = re.match(r"[a-z_]+\.[a-z_.]+(?=\s|$)", key)
         about = f" {named[0]:.60}" if named else ""
-        raise SettingsError(f"{FLAG}{about} is not of the form key=value, {_FLAG_EXAMPLE}.")
+        raise SettingsError(f"{FLAG}{about} is not of the form key=value, such as store=DIR.")
     try:
         read = tomllib.loads(f"value = {text}")
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -296,21 +291,18 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise SettingsError(f"The configuration {path} is not valid TOML: {reason}.") from error
 
 
-def _absolute(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
+def _absolute(folder: Path, values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
     # The file means the same from every working directory. A model or a name of templates is a path
-    # only where such a file is there.
-    resolved: dict[str, Any] = {"store": ".cogr"}
-    _merge(resolved, copy.deepcopy(values))
-    for path, text in [*leaves(resolved)]:
-        key = ".".join(path)
-        # The value of `compare.models.cogr` is the name of a training run.
-        model = key in _NAMES or (key.startswith("compare.models.") and path[-1] != "cogr")
-        if isinstance(text, str) and text and "://" not in text and (key in _PATHS or model):
-            table = resolved
-            for parent in path[:-1]:
-                table = table[parent]
-            table[path[-1]] = _path(folder, text, there=model)
-    return resolved
+    # only where such a file is there. The value of `compare.models.cogr` is a training run's name.
+    found = dict(values)
+    for name, value in values.items():
+        key = f"{at}{name}"
+        named = key in _NAMES or (at == "compare.models." and name != "cogr")
+        if isinstance(value, Mapping):
+            found[name] = _absolute(folder, value, f"{key}.")
+        elif isinstance(value, str) and value and "://" not in value and (key in _PATHS or named):
+            found[name] = _path(folder, value, there=named)
+    return found
 
 
 def _path(folder: Path, text: str, *, there: bool) -> str:

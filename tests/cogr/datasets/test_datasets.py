@@ -211,28 +211,25 @@ def test_queries_without_labels_are_legal_in_every_format(tmp_path: Path, labels
 @pytest.fixture
 def registered(tmp_path: Path) -> Iterator[Path]:
     """Local data sets, registered with ir_datasets as its own are."""
-    (tmp_path / "docs.tsv").write_text("d1\tred chair\nd2\tblue lamp\n")
-    for name, query in (
-        ("train", "q1\tchair\n"),
-        ("test", "q2\tlamp\n"),
-        ("all", "q1\tchair\nq2\tlamp\n"),
-    ):
-        (tmp_path / f"{name}.queries").write_text(query)
-    (tmp_path / "train.qrels").write_text("q1 0 d1 1\nq1 0 d2 0\n")
-    (tmp_path / "test.qrels").write_text("q2 0 d2 2\n")
+    texts = {
+        "docs.tsv": "d1\tred chair\nd2\tblue lamp\n",
+        "all.queries": "q1\tchair\nq2\tlamp\n",
+        "train.qrels": "q1 0 d1 1\nq1 0 d2 0\n",
+        "test.qrels": "q2 0 d2 2\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
     names = {
         "cogr-shop": {},
-        "cogr-shop/train": {"queries_tsv": "train.queries", "qrels_trec": "train.qrels"},
-        "cogr-shop/test": {"queries_tsv": "test.queries", "qrels_trec": "test.qrels"},
-        "cogr-whole": {"queries_tsv": "train.queries", "qrels_trec": "train.qrels"},
-        "cogr-shared/train": {"queries_tsv": "all.queries", "qrels_trec": "train.qrels"},
-        "cogr-shared/test": {"queries_tsv": "all.queries", "qrels_trec": "test.qrels"},
-        "cogr-docs": {},
-        "cogr-gone": {"docs_tsv": "gone.tsv", "queries_tsv": "train.queries"},
+        # The parts share one file of queries, and are told apart by their judgements.
+        "cogr-shop/train": {"queries_tsv": "all.queries", "qrels_trec": "train.qrels"},
+        "cogr-shop/test": {"queries_tsv": "all.queries", "qrels_trec": "test.qrels"},
+        "cogr-whole": {"queries_tsv": "all.queries", "qrels_trec": "train.qrels"},
+        "cogr-gone": {"docs_tsv": "gone.tsv"},
     }
     for name, files in names.items():
         paths = {
-            kind: str(tmp_path / file) for kind, file in ({"docs_tsv": "docs.tsv"} | files).items()
+            kind: str(tmp_path / file) for kind, file in {"docs_tsv": "docs.tsv", **files}.items()
         }
         ir_datasets.registry.register(name, ir_datasets.create_dataset(**paths))
     yield tmp_path
@@ -240,7 +237,7 @@ def registered(tmp_path: Path) -> Iterator[Path]:
         del ir_datasets.registry._registered[name]
 
 
-def test_ir_datasets(registered: Path) -> None:
+def test_ir_datasets(registered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = load_dataset("ir_datasets:cogr-shop")
     assert [(item.id, item.title, item.text) for item in dataset.items] == [
         ("d1", "", "red chair"),
@@ -248,19 +245,10 @@ def test_ir_datasets(registered: Path) -> None:
     ]
     assert sizes(dataset) == {"train": 1, "dev": 0, "test": 1}
     assert dataset.judged == {"q1": {"d1": 1.0, "d2": 0.0}, "q2": {"d2": 2.0}}
-    assert dataset.name == "ir_datasets:cogr-shop"
-    # Parts that share one file of queries are told apart by their judgements.
-    assert load_dataset("ir_datasets:cogr-shared").dataset_hash == dataset.dataset_hash
     assert sizes(load_dataset("ir_datasets:cogr-shop/test")) == {"train": 0, "dev": 0, "test": 1}
     assert sizes(load_dataset("ir_datasets:cogr-whole")) == {"train": 1, "dev": 0, "test": 0}
-
-
-def test_ir_datasets_errors(registered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        SettingsError, match=r"knows no data set 'cogr-shop/none'; see https://ir-datasets.com"
-    ):
-        load_dataset("ir_datasets:cogr-shop/none")
-    assert [item.id for item in load_dataset("ir_datasets:cogr-docs").items] == ["d1", "d2"]
+    with pytest.raises(SettingsError, match=r"knows no data set 'none'; see https://ir-datasets"):
+        load_dataset("ir_datasets:none")
     with pytest.raises(ServiceError, match=r"ir_datasets:cogr-gone docs can't be fetched"):
         load_dataset("ir_datasets:cogr-gone")
     with pytest.raises(SettingsError, match=r"keeps its own files; remove dataset.path"):
@@ -286,10 +274,6 @@ def test_items_younger_than_the_labels_are_new(tmp_path: Path, lineage: str, new
     folder = write_records(tmp_path / "shop", items=dated, labels=labels)
     (folder / "lineage.json").write_text(lineage)
     assert load_dataset("jsonl", folder).new == new
-
-
-def test_a_bad_time_in_the_lineage_is_named(tmp_path: Path) -> None:
-    folder = write_records(tmp_path / "shop")
     (folder / "lineage.json").write_text('{"to": "yesterday"}')
     with pytest.raises(DataError, match=r"lineage\.json, line 1: 'to' is 'yesterday'"):
         load_dataset("jsonl", folder)

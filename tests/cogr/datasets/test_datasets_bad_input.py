@@ -293,14 +293,6 @@ def test_parquet_that_is_none_and_rows_that_are_bad(tmp_path: Path) -> None:
             load_dataset("parquet", tmp_path)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_unreadable_file(tmp_path: Path) -> None:
-    write(tmp_path, "jsonl")
-    (tmp_path / "items.jsonl").chmod(0)
-    with pytest.raises(DataError, match=r"items.jsonl can't be read \(Permission denied\)"):
-        load_dataset("jsonl", tmp_path)
-
-
 def test_numbers_of_unknown_ids_are_counted_and_the_highest_of_a_pair_stays(tmp_path: Path) -> None:
     lines = (
         '{"query": "q1", "item": "b", "clicks": 3}\n{"query": "q1", "item": "b", "clicks": 9}\n'

@@ -46,13 +46,13 @@ def test_written_rows_are_read_back_with_their_counts(store: Store) -> None:
     )
     assert list(snapshot.rows()) == ROWS
     manifest = snapshot.manifest
-    assert (manifest.entities, manifest.keywords, manifest.vocabulary, manifest.empty) == (
-        3,
-        4,
-        4,
-        1,
-    )
+    counts = manifest.entities, manifest.keywords, manifest.vocabulary, manifest.empty
+    assert counts == (3, 4, 4, 1)
     assert manifest.id == f"item-r002-{manifest.content_hash[:12]}"
+    assert manifest.content_hash == HASH_OF_ROWS
+    # Without weights it is that of the rows alone.
+    query = write_snapshot(store, "query", ROWS, Provenance())
+    assert query.manifest.content_hash == HASH_OF_ROWS
     assert [batch["self"].to_pylist() for batch in snapshot.batches()] == [
         ["velvet sofa", "", "沙发"]
     ]
@@ -146,12 +146,6 @@ def test_the_vocabulary_is_counted_in_parts_too(
     assert write_snapshot(store, "item", rows, Provenance()).manifest.vocabulary == 7 + 11 + 1
 
 
-def test_a_snapshot_without_weights_has_the_hash_of_its_rows_alone(store: Store) -> None:
-    query = write_snapshot(store, "query", ROWS, Provenance())
-    item = write_snapshot(store, "item", ROWS, Provenance())
-    assert query.manifest.content_hash == item.manifest.content_hash == HASH_OF_ROWS
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
@@ -186,15 +180,11 @@ def test_each_weight_and_confidence_is_part_of_the_content(
         (Row("q", "x", ("a",), weights=(1.23456, 1.0)), r"a weight of 1\.23456"),
         (Row("q", "x", ("a",), confidence=1.5), r"a confidence of 1\.5"),
         (Row("q", "x", ("a",), confidence=0.33333), r"a confidence of 0\.33333"),
+        (Row("i", "x", (), confidence=0.5), "weights or a confidence, which queries alone have"),
+        (Row("i", "x", (), weights=(2.0,)), "weights or a confidence, which queries alone have"),
     ],
 )
 def test_weights_that_cannot_be_are_refused(store: Store, row: Row, match: str) -> None:
-    with pytest.raises(SnapshotError, match=f"The row 'q' has {match}"):
-        write_snapshot(store, "query", [row], Provenance())
+    with pytest.raises(SnapshotError, match=f"The row '{row.id}' .*has {match}"):
+        write_snapshot(store, "item" if row.id == "i" else "query", [row], Provenance())
     assert list_snapshots(store) == []
-
-
-def test_an_items_weights_are_refused(store: Store) -> None:
-    for row in (Row("i", "x", (), confidence=0.5), Row("i", "x", (), weights=(2.0,))):
-        with pytest.raises(SnapshotError, match="'i' is an item"):
-            write_snapshot(store, "item", [row], Provenance())

@@ -334,18 +334,14 @@ def sides(folder: Path) -> dict[tuple[str, str], bool]:
 
 
 @pytest.mark.parametrize("days", [1, 2, 5])
-def test_fifty_clients_overturn_no_label_in_two_days(
-    tmp_path: Path, cogr_train: Command, days: int
-) -> None:
-    """On one or two days they get no label through."""
-    options = ("--out", tmp_path / "out", "--replace")
+def test_fifty_clients_overturn_no_label_in_two_days(tmp_path: Path, days: int) -> None:
     log = ndjson(tmp_path / "log.ndjson", *honest())
-    assert cogr_train("labels", "from-clicks", log, *options).status == 0
+    labels_from_clicks([log], tmp_path / "out", Rules())
     before = sides(tmp_path / "out")
     expected = {(query, item): item == "a" for query in ("lamp", "rug") for item in "abc"}
     assert before == expected
     ndjson(log, *honest(), *attack(days))
-    assert cogr_train("labels", "from-clicks", log, *options).status == 0
+    labels_from_clicks([log], tmp_path / "out", Rules(), replace=True)
     after = sides(tmp_path / "out")
     assert {key: side for key, side in after.items() if key[0] == "rug"} == {
         key: side for key, side in before.items() if key[0] == "rug"
