@@ -1,6 +1,7 @@
 """Query logs: the queries, how often each was asked and by whom, and which items were clicked.
 
-Read by `cogr-ops shadow` and `cogr-index update --from-log`. The formats:
+Read by `cogr-ops shadow`, `cogr-index update --from-log`, and UBI and access logs also by
+`cogr-train labels from-clicks`. The formats:
 
 - `jsonl`: objects with `query`, perhaps `count`, `clicked` (ids) and `client_id`;
 - `csv`: the same, but for `clicked`, as columns below a header; the file's name ends in .csv or
@@ -8,6 +9,7 @@ Read by `cogr-ops shadow` and `cogr-index update --from-log`. The formats:
 - `ubi`: records of User Behavior Insights (UBI 1.3, https://github.com/o19s/ubi) as the two
   indexes hold them, `ubi_queries` and `ubi_events`: JSON lines (plain or as hits with `_source`) or
   parquet, in one file or several;
+- the access log of a web server, by two patterns (`AccessLog`);
 - `text`: a query a line.
 
 Files may be gzip. Queries that `cogr.privacy` leaves out are counted. Memory: the distinct queries,
@@ -21,17 +23,21 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import parse_qs, unquote
 
 from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.reading import Place, Sheet, json_records, lines, open_bytes
-from cogr.errors import DataError, MissingExtraError, StorageError
+from cogr.errors import DataError, MissingExtraError, SettingsError, StorageError
+from cogr.keywords import self_keyword
 from cogr.privacy import QueryFilter
 
 CLICKS = ("click", "item_click", "product_click", "add_to_cart", "purchase")
@@ -78,13 +84,17 @@ class QueryLog:
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
-def read_log(paths: Sequence[Path]) -> QueryLog:
-    """The distinct queries of a log in one or several files.
+def read_log(paths: Sequence[Path], access: AccessLog | None = None) -> QueryLog:
+    """The distinct queries of a log in one or several files; with `access`, of a web server.
 
     Raises:
         DataError: a file is missing, a record is bad (names file and line), or the log has no
             query.
+        SettingsError: `access` has no pattern of items.
     """
+    if access:
+        with access.as_ubi(paths) as records_of_ubi:
+            return read_log(records_of_ubi)
     found: dict[str, Searched] = {}
     ubi = [path for path in paths if path.suffix == ".parquet" or _is_ubi(_first_line(path))]
     records = without = 0
@@ -144,6 +154,11 @@ def _searches(path: Path) -> Iterator[Searched]:
         return (_search(place, {**record, "clicked": None}) for place, record in sheet.records())
     if _first_line(path).lstrip().startswith("{"):
         return (_search(place, record) for place, record in json_records(path))
+    if _REQUEST.match(_first_line(path)):
+        raise DataError(
+            f"{path} is the log of a web server; say with --item-path where items are, such as "
+            "/p/{item}, or cut the queries out, one a line."
+        )
     return (Searched(line.strip(), 1) for _, line in lines(path) if line.strip())
 
 
@@ -161,6 +176,108 @@ def _search(place: Place, record: Mapping[str, Any]) -> Searched:
     clients = {str(record["client_id"])} if record.get("client_id") else set()
     text = text_field(record, "query", place).strip()
     return Searched(text, int(count), ids, clients, int(count) if clients else 0)
+
+
+_REQUEST = re.compile(
+    r'(?P<client>\S+) [^"[]*\[(?P<time>[^]]+)\] "(?:GET|HEAD|POST) (?P<url>\S+)[^"]*"'
+    r'(?: (?P<status>\d+) \S+(?: "(?P<referrer>[^"]*)" "(?P<agent>(?:[^"\\]|\\.)*)")?)?'
+)
+_CRAWLER = re.compile("bot|crawl|spider", re.IGNORECASE)
+_CLICK = timedelta(minutes=30)
+
+
+@dataclass(frozen=True)
+class AccessLog:
+    """How the log of a web server (common or combined format) tells searches and clicks.
+
+    A search is a request with the parameter. A click is one for the path of an item; it belongs to
+    the search in its own URL or its referrer, otherwise to the client's last one, at most half an
+    hour before. The client is the address. Crawlers that say so, refused requests and other lines
+    are skipped.
+
+    Attributes:
+        parameter: the URL parameter with the query.
+        item_path: the path of an item, with {item} for its id, such as /p/{item}.
+    """
+
+    parameter: str
+    item_path: str
+
+    @contextmanager
+    def as_ubi(self, paths: Sequence[Path]) -> Iterator[list[Path]]:
+        """The logs as a file of UBI records, for as long as the context lasts.
+
+        Such a log does not say what was shown. So each item that was ever clicked for a query
+        counts as shown (`query_response_hit_ids`) whenever the query was asked. Memory: the clicked
+        items of each query, and each query of a client on a day.
+
+        Raises DataError where no click belongs to a search, SettingsError for a bad pattern.
+        """
+        clicked: dict[str, set[str]] = defaultdict(set)
+        for _, _, text, item in self._requests(paths):
+            clicked[self_keyword(text)] |= {item} if item else set()
+        if not any(clicked.values()):
+            raise DataError(
+                f"No click in {', '.join(map(str, paths))} belongs to a search; check --parameter "
+                f"({self.parameter}) and --item-path ({self.item_path})."
+            )
+        asked = set[str]()
+        with TemporaryDirectory(prefix=".access-") as folder:
+            path = Path(folder) / "records.jsonl"
+            with path.open("w", encoding="utf-8") as file:
+                for client, time, text, item in self._requests(paths):
+                    id_ = f"{client} {time:%F} {text}"
+                    record = {"query_id": id_, "client_id": client, "timestamp": time.isoformat()}
+                    if not item or id_ not in asked:
+                        asked.add(id_)
+                        hits = sorted(clicked[self_keyword(text)])
+                        search = {**record, "user_query": text, "query_response_hit_ids": hits}
+                        file.write(f"{json.dumps(search)}\n")
+                    if item:
+                        what = {"object": {"object_id": item}}
+                        click = {**record, "action_name": "click", "event_attributes": what}
+                        file.write(f"{json.dumps(click)}\n")
+            yield [path]
+
+    def _requests(self, paths: Sequence[Path]) -> Iterator[tuple[str, datetime, str, str]]:
+        """Client, time, query, and the clicked item, "" for a search."""
+        before, placeholder, after = map(re.escape, self.item_path.partition("{item}"))
+        if not placeholder:
+            raise SettingsError(
+                f"--item-path is {self.item_path!r}; write the path of an item with {{item}} for "
+                "its id, such as /p/{item}."
+            )
+        item = re.compile(f"{before}([^/?#&]+){after or '(?=[/?#&]|$)'}")
+        last: dict[str, tuple[datetime, str]] = {}
+        for request, time in (found for path in paths for found in _requests_of_people(path)):
+            client, url = request["client"], request["url"]
+            text, clicked = self._text(url), item.search(url)
+            if clicked:
+                text = text or self._text(request["referrer"] or "")
+                if not text and client in last and time - last[client][0] <= _CLICK:
+                    text = last[client][1]
+            elif text:
+                last[client] = time, text
+            if text:
+                yield client, time, text, unquote(clicked[1]) if clicked else ""
+
+    def _text(self, url: str) -> str:
+        query = url.partition("?")[2].partition("#")[0]
+        return parse_qs(query, errors="replace").get(self.parameter, [""])[0].strip()
+
+
+def _requests_of_people(path: Path) -> Iterator[tuple[re.Match[str], datetime]]:
+    for _, line in lines(path):
+        found = _REQUEST.match(line)
+        if (
+            found
+            and int(found["status"] or 200) < 400
+            and not _CRAWLER.search(found["agent"] or "")
+        ):
+            try:
+                yield found, datetime.strptime(found["time"], "%d/%b/%Y:%H:%M:%S %z")
+            except ValueError:
+                continue  # Not a time, so not a request either.
 
 
 IMPRESSIONS = ("impression", "impressions")

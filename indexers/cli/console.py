@@ -179,6 +179,13 @@ WorkersOption = Annotated[
     Option(help="Overrides rebuild.workers. local: in this process; celery: on workers."),
 ]
 
+# How the log of a web server tells searches and clicks.
+ItemPathOption = Annotated[
+    str | None,
+    Option(help="Path of an item, such as /p/{item}: LOG is the access log of a web server."),
+]
+ParameterOption = Annotated[str, Option(help="URL parameter of the query, with --item-path.")]
+
 
 @dataclass(frozen=True)
 class Call:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from rich.console import Console
 from typer import Argument, Option
 
+from indexers.cli import console
 from indexers.cli.console import Call, common_options
 from indexers.tables import Table
 
@@ -39,19 +40,21 @@ def shadow(
     limit: Annotated[int, Option(min=1, help="Most queries; a larger log is sampled.")] = 1000,
     rate: Annotated[float, Option(min=0.01, help="Most queries a second.")] = 20.0,
     id_field: IdFieldOption = "_id",
+    item_path: console.ItemPathOption = None,
+    parameter: console.ParameterOption = "q",
 ) -> None:
     """Send the queries of a log to today's search and to what serves, and compare the results.
 
     Only reads; shoppers notice nothing. --json also has the results of every query.
     """
-    from cogr.datasets.query_logs import read_log, sample
+    from cogr.datasets.query_logs import AccessLog, read_log, sample
     from indexers.backends.opensearch.client import Cluster
     from indexers.telemetry.terminal import progress_bar
     from ops.shadow import SERVED, Body, ExpanderClient, Search, replay, rows, summary
 
     today = Body.read(present, keywords=False)
     other = SERVED if candidate is None else Body.read(candidate, keywords=True)
-    log = read_log(logs)
+    log = read_log(logs, AccessLog(parameter, item_path) if item_path else None)
     queries = sample(log.queries, limit)
     settings = call.workspace.settings
     cluster = Cluster(settings.opensearch)

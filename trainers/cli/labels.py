@@ -36,9 +36,14 @@ ReplaceOption = Annotated[bool, Option("--replace", help="Replace labels in the 
 def from_clicks(
     logs: Annotated[
         list[Path],
-        Argument(help="UBI records: one JSON object a line, or parquet."),
+        Argument(
+            metavar="LOG...",
+            help="UBI records: one JSON object a line, or parquet; or access logs.",
+        ),
     ],
     out: OutOption = Path("data"),
+    item_path: console.ItemPathOption = None,
+    parameter: console.ParameterOption = "q",
     weight: Annotated[
         list[str] | None,
         Option(
@@ -65,11 +70,13 @@ def from_clicks(
     json_: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Graded judgements from searches and clicks, as User Behavior Insights (UBI) records them.
+    """Graded judgements from searches and clicks, as User Behavior Insights (UBI) or a web server
+    records them.
 
     Bots and personal data are left out. Counts of what was read and left out are printed and
     written to lineage.json. See docs/labels.md for the rules.
     """
+    from cogr.datasets.query_logs import AccessLog
     from trainers.labels.events import Rules
     from trainers.labels.from_clicks import labels_from_clicks
 
@@ -83,7 +90,8 @@ def from_clicks(
         min_impressions=min_impressions,
         min_confidence=min_confidence,
     )
-    made = labels_from_clicks(logs, out, rules, replace=replace)
+    access = AccessLog(parameter, item_path) if item_path else None
+    made = labels_from_clicks(logs, out, rules, access, replace=replace)
     console.emit(json_, made.as_dict(), lambda shown: _show(shown, made))
 
 

@@ -104,6 +104,14 @@ def without_busy_days(click_counts: ClickCounts) -> ClickCounts:
     return replace(click_counts, shown=replace(shown, **rest))
 
 
+def without_positions(click_counts: ClickCounts) -> ClickCounts:
+    """The counts as if everything was shown at one position, for a log that names none: then the
+    model is the click rate.
+    """
+    shown = click_counts.shown
+    return replace(click_counts, shown=replace(shown, position=np.ones_like(shown.position)))
+
+
 def _with_positions(shown: Shown) -> Shown:
     known = shown.position > 0
     if not known.any():
@@ -169,7 +177,8 @@ def _examined(
 
 def _looked(look: Floats, attractive: Floats) -> Floats:
     """P(looked at | not clicked)."""
-    return np.asarray(look * (1 - attractive) / (1 - look * attractive), np.float64)
+    missed = np.maximum(1 - look * attractive, 1e-12)  # 0 where everything shown was clicked.
+    return np.asarray(look * (1 - attractive) / missed, np.float64)
 
 
 def grade(pairs: Pairs) -> Graded:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,12 +22,13 @@ from numpy.typing import NDArray
 
 from cogr import __version__
 from cogr.datasets import LINEAGE
+from cogr.datasets.query_logs import AccessLog
 from cogr.errors import DataError
 from cogr.keywords import self_keyword
 from cogr.privacy import QueryFilter
 from cogr.store import Store
 from trainers.labels import LEVELS, RELEVANT
-from trainers.labels.clicks import Graded, Pairs, grade, weigh, without_busy_days
+from trainers.labels.clicks import Graded, Pairs, grade, weigh, without_busy_days, without_positions
 from trainers.labels.events import ClickCounts, Rules, read_click_counts
 
 FEW_CLIENTS = "queries asked by fewer than k clients"
@@ -65,19 +67,29 @@ class Made:
 
 
 def labels_from_clicks(
-    paths: Sequence[Path], folder: Path, rules: Rules, *, replace: bool = False
+    paths: Sequence[Path],
+    folder: Path,
+    rules: Rules,
+    access: AccessLog | None = None,
+    *,
+    replace: bool = False,
 ) -> Made:
-    """Read logs, estimate relevance, write `queries.jsonl`, `labels.jsonl`, `lineage.json`.
+    """Read logs of UBI records, or with `access` those of a web server; estimate relevance, write
+    `queries.jsonl`, `labels.jsonl`, `lineage.json`.
 
     Raises:
         DataError: a log can't be read, lacks what the model needs, or gives no label; or the folder
             has labels already.
+        SettingsError: `access` has no pattern of items.
         MissingExtraError: without the extra `data`.
     """
     check_free(folder, replace=replace)
     started = time.monotonic()
     kept_texts = QueryFilter()
-    click_counts = read_click_counts(paths, rules, kept_texts.normalised)
+    with access.as_ubi(paths) if access else nullcontext(paths) as logs:
+        click_counts = read_click_counts(logs, rules, kept_texts.normalised)
+    if access:
+        click_counts = without_positions(click_counts)
     counts = {**click_counts.counts, **kept_texts.counts}
     pairs = weigh(click_counts)
     graded, asked = grade(pairs), click_counts.asked
@@ -98,6 +110,7 @@ def labels_from_clicks(
     queries = _queries(click_counts, known)
     labels = list(_labels(click_counts, pairs, graded, kept, queries))
     lineage = _lineage(paths, rules, click_counts, counts)
+    lineage |= {"access": asdict(access)} if access else {}
     write_folder(folder, queries.values(), labels, lineage)
     levels = np.bincount(graded.grade[kept], minlength=len(LEVELS))
     return Made(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cogr.datasets.changes import changes_of_log
-from cogr.datasets.query_logs import QueryLog, Searched, sample
+from cogr.datasets.query_logs import AccessLog, QueryLog, Searched, sample
 from cogr.datasets.query_logs import read_log as read_whole_log
 from cogr.errors import DataError
 
@@ -67,6 +67,37 @@ def test_ubi_joins_events_to_queries(tmp_path: Path) -> None:
     couch, lamp = read_log([events, queries])
     assert (couch.text, couch.count, couch.known, len(couch.clients)) == ("green couch", 2, 1, 1)
     assert (couch.clicked, lamp) == ({"a", "7"}, Searched("lamp", 1))
+
+
+ACCESS = "".join(
+    f'1.2.3.4 - - [21/Nov/2026:{at} +0000] "GET {url} HTTP/1.1" {status} 5 "{referrer}" "{by}"\n'
+    for at, url, status, referrer, by in (
+        ("10:00:00", "/s?q=green+couch&page=1", 200, "-", "x"),
+        ("10:00:01", "/style.css", 200, "-", "x"),
+        ("10:05:00", "/p/a%2F1?ref=list", 200, "-", "x"),
+        ("10:05:00", "/p/b?q=lamp", 200, "-", "x"),
+        ("10:05:00", "/p/c", 200, "https://shop.example/s?q=lamp", "x"),
+        ("10:05:00", "/p/gone", 404, "-", "x"),
+        ("10:05:00", "/p/d", 200, "-", "Googlebot/2.1"),
+        ("10:45:00", "/p/late", 200, "-", "x"),
+        ("10:45:99", "/s?q=when", 200, "-", "x"),
+        ("10:50:00", "/s?q=ann%40example.com", 200, "-", "x"),
+    )
+)
+
+
+def test_an_access_log_gives_searches_and_clicks(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"no line of ours\n{ACCESS}")
+    found = read_whole_log([log], AccessLog("q", "/p/{item}"))
+    assert {one.text: (one.count, one.clicked) for one in found.queries} == {
+        "green couch": (1, {"a/1"}),
+        "lamp": (1, {"b", "c"}),
+    }
+    assert found.left_out == {"queries with an e-mail address": 1}
+    log.write_text(ACCESS)
+    with pytest.raises(DataError, match="log is the log of a web server; say with --item-path"):
+        read_whole_log([log])
 
 
 def test_auto_reads_each_file_as_it_looks(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -351,6 +352,53 @@ def test_fifty_clients_overturn_no_label_in_two_days(tmp_path: Path, days: int) 
         assert all(before[key] == side for key, side in after.items())
     else:
         assert after["lamp", "c"]
+
+
+def access_log(path: Path, *rows: dict[str, Any]) -> Path:
+    """The records as a web server's log."""
+    lines = []
+    for row in rows:
+        at = datetime.fromtimestamp(row["timestamp"] / 1000, UTC).strftime("%d/%b/%Y:%H:%M:%S %z")
+        client, url = row.get("client_id", f"c{row['query_id']}"), f"/s?q={row.get('user_query')}"
+        if "action_name" in row:
+            url = f"/p/{row['event_attributes']['object']['object_id']}"
+        lines.append(f'{client} - - [{at}] "GET {url} HTTP/1.1" 200 9 "-" "Mozilla"\n')
+    path.write_text("".join(lines))
+    return path
+
+
+def test_access_logs_give_labels_that_hold_without_the_busiest_days(
+    tmp_path: Path, cogr_train: Command
+) -> None:
+    out = ("--out", tmp_path / "out", "--replace", "--item-path", "/p/{item}")
+    personal = search("mail", "bob@example.com", [])
+    log = access_log(tmp_path / "access.log", *honest(), personal, *attack(1))
+    ended = cogr_train("labels", "from-clicks", log, "--json", *out)
+    assert ended.status == 0, ended.err
+    assert sides(tmp_path / "out") == {
+        (query, item): item == "a"
+        for query in ("lamp", "rug")
+        for item in "abc"
+        if (query, item) != ("lamp", "c")
+    }
+    lineage = json.loads((tmp_path / "out/lineage.json").read_text())
+    assert lineage["access"] == {"parameter": "q", "item_path": "/p/{item}"}
+    assert lineage["counts"]["queries with an e-mail address"] == 1
+    # Everything that counts as shown was clicked.
+    desks = [
+        row
+        for n in range(40)
+        for row in on_days([search(f"{n}", "desk", []), event("click", f"{n}", "a", 1, START)], n)
+    ]
+    access_log(log, *desks)
+    assert cogr_train("labels", "from-clicks", log, *out).status == 0
+    assert sides(tmp_path / "out") == {("desk", "a"): True}
+    for flags, sentence in (
+        (("--item-path", "/p/"), "with {item} for its id"),
+        (("--parameter", "query"), "belongs to a search; check --parameter (query)"),
+    ):
+        refused = cogr_train("labels", "from-clicks", log, *out, *flags)
+        assert (refused.status, sentence in refused.sentence) == (2, True)
 
 
 def test_a_query_of_one_day_gets_no_label_unless_it_is_asked_for(tmp_path: Path) -> None:
