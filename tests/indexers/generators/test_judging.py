@@ -16,6 +16,7 @@ from cogr.store import Store
 from indexers.generators import Completion, Failure, make_generator
 from indexers.generators.judging import YES_OR_NO, Pair, YesOrNo
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
+from tests.indexers.generators.test_generator_contract import tiny_adapter
 from tests.web_server import Answer, json_answer
 from trainers.tiny import tiny_model
 
@@ -117,23 +118,11 @@ def test_an_item_is_read_once_and_answers_are_those_of_whole_prompts(tiny: Path)
     assert len({round(one, 6) for one in p if one is not None}) == len(PAIRS)
 
 
-def adapter(tiny: Path, folder: Path, seed: int) -> None:
-    """A LoRA adapter with random weights."""
-    import torch
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
-
-    torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
-    how = LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
-    get_peft_model(model, how).save_pretrained(folder)
-
-
 @pytest.mark.model
 def test_a_pair_is_judged_by_an_adapter_that_has_not_seen_it(tiny: Path, tmp_path: Path) -> None:
     names = ["0", "1", "2", "all"]
     for seed, name in enumerate(names):
-        adapter(tiny, tmp_path / "judge" / name, seed)
+        tiny_adapter(tiny, tmp_path / "judge" / name, seed=seed)
     parts = {"queries": {"q0": "0", "q1": "1"}, "items": {"i0": "0", "i1": "2"}}
     (tmp_path / "judge" / "judge.json").write_text(json.dumps(parts))
     store, options = Store(tmp_path / "store"), {"kind": "transformers"}

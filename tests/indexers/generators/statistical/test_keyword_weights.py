@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
-from cogr.metrics import ranked
 from cogr.records import Dataset, Query
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.keyword_selection import Ownership
@@ -82,37 +81,6 @@ def test_ordering_keywords_are_said_by_people_or_titles(
         spelled = readable.spell(query, items, p)
         first = spelled.own + len(readable.selected(query, items, p).keywords)
         assert (costs[list(spelled.words[first:])] < 0.01).all()
-
-
-def test_the_shop_is_ordered_nearly_as_the_ranker_would(
-    dataset: Dataset, artefact: Artefact, mirror: Mirror
-) -> None:
-    """Test queries, nDCG@10: 0.74 by idf alone, 0.76 by weights."""
-    queries = dataset.queries["test"]
-    runs: dict[str, dict[str, list[str]]] = {"idf": {}, "weights": {}, "ranker": {}}
-    for query, answer, (items, p) in zip(
-        queries, artefact.answers(queries), artefact.probabilities(queries), strict=True
-    ):
-        words = [self_keyword(query.text), *answer.keywords]
-        runs["idf"][query.id] = mirror.search(words).ids
-        runs["weights"][query.id] = by_weight(mirror, words, answer.weights)
-        p_of = dict(zip((artefact.item_ids[item] for item in items), p, strict=True))
-        found = [mirror.id_of(item) for item in mirror.retrieved(words)]
-        runs["ranker"][query.id] = sorted(found, key=lambda id_: -p_of.get(id_, 0.0))
-    relevant = {query.id: dataset.relevant[query.id] for query in queries}
-    ndcg = {name: ranked(run, relevant).means["nDCG@10"] for name, run in runs.items()}
-    assert ndcg["weights"] > ndcg["idf"] + 0.01
-    assert ndcg["weights"] > ndcg["ranker"] - 0.02
-
-
-def by_weight(mirror: Mirror, words: list[str], weights: dict[str, float]) -> list[str]:
-    total: dict[int, float] = {}
-    for word in words:
-        for dense, score in zip(*mirror.scores([word]), strict=True):
-            total[int(dense)] = total.get(int(dense), 0.0) + weights.get(word, 1.0) * float(score)
-    return [
-        mirror.id_of(dense) for dense in sorted(total, key=lambda dense: (-total[dense], dense))
-    ]
 
 
 def test_other_writers_keywords_get_weights_too(
