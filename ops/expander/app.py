@@ -1,6 +1,6 @@
 """The HTTP side of the expander: its routes, the models of its answers for OpenAPI, and the server,
 Granian, with its limits. `expander` makes the answers. Admission control checks bearer token, body
-size, and the number and length of queries; a rejection names the limit or the field, and never
+size, and the length of the query; a rejection names the limit or the field, and never
 repeats a query.
 
 The server speaks only HTTP/1.1 and ignores offers of another protocol (RFC 9110, section 7.8), such
@@ -16,7 +16,7 @@ import logging
 import resource
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -43,19 +43,16 @@ READ_SECONDS = 5.0
 """Seconds for a head, and then for a body: a few kilobytes that take longer will not arrive."""
 MAX_BODY_BYTES = 65_536
 """Largest body in bytes: enough for the most queries of the greatest usual length."""
-MAX_QUERIES = 64
-"""Most queries of a request. Send more as several requests, which several processes can answer."""
 MAX_QUERY_CHARS = 1024
 """Longest query in characters: shoppers type tens, and a keyword keeps 256."""
 
 
 class ExpandRequest(BaseModel):
-    """A query, or several."""
+    """A query."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    query: str | None = Field(None, description="What a shopper typed")
-    queries: list[str] | None = Field(None, description="Several of them; instead of query")
+    query: str = Field(description="What a shopper typed", max_length=MAX_QUERY_CHARS)
 
 
 class RejectedError(Exception):
@@ -107,19 +104,11 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _queries(body: bytes) -> tuple[list[str], bool]:
+def _query(body: bytes) -> str:
     try:
-        asked = ExpandRequest.model_validate_json(body)
+        return ExpandRequest.model_validate_json(body).query
     except ValidationError as error:
         raise RejectedError(422, _explain(error)) from None
-    if (asked.query is None) == (asked.queries is None):
-        raise RejectedError(422, 'Send {"query": "..."} or {"queries": ["...", "..."]}.')
-    queries = [asked.query] if asked.query is not None else list(asked.queries or ())
-    if len(queries) > MAX_QUERIES:
-        raise RejectedError(422, f"A request has at most {MAX_QUERIES} queries.")
-    if any(len(query) > MAX_QUERY_CHARS for query in queries):
-        raise RejectedError(422, f"A query has at most {MAX_QUERY_CHARS} characters.")
-    return queries, asked.query is None
 
 
 def _explain(error: ValidationError) -> str:
@@ -129,7 +118,7 @@ def _explain(error: ValidationError) -> str:
     # Other parts of the place may be a query.
     known = ExpandRequest.model_fields
     where = ".".join(str(part) for part in first["loc"] if part in known or isinstance(part, int))
-    return f"{where or 'the body'}: {first['msg']}; send query or queries."
+    return f'{where or "the body"}: {first["msg"]}; send {{"query": "..."}}.'
 
 
 log = logging.getLogger(__name__)
@@ -174,36 +163,25 @@ class OneAnswer(BaseModel):
     )
 
 
-class ManyAnswers(BaseModel):
-    """The answers to several queries, in their order."""
-
-    answers: list[OneAnswer]
-
-
 class Problem(BaseModel):
     """Why a request was rejected. Never repeats the query."""
 
     detail: str
 
 
-def write(
-    found: Sequence[Expansion], pair: Pair, queries: Sequence[str], parts: Parts, *, many: bool
-) -> bytes:
-    """The JSON of an answer to these queries, all from one pair."""
-    item, query = pair.item, pair.query
-    shared = {
-        "snapshots": {"item": item and item.snapshot, "query": query and query.snapshot},
-        "index": (item and item.index) or None,
-    }
-    fields, blend = OWN, parts.settings.blend
+def write(found: Expansion, pair: Pair, query: str, parts: Parts) -> bytes:
+    """The JSON of the answer to a query, from one pair."""
+    item = pair.item
+    fields = OWN
     if parts.settings.into:
         texts = parts.text_fields
         fields = Fields(item.field if item else KEYWORDS, texts, texts, id=None)
-    answers = [
-        _answer(one, Words(text, text_boost(one.weights, blend)), fields) | shared
-        for text, one in zip(queries, found, strict=True)
-    ]
-    return to_json({"answers": answers} if many else answers[0])
+    answer = _answer(found, Words(query, text_boost(found.weights, parts.settings.blend)), fields)
+    answer["snapshots"] = {
+        "item": item and item.snapshot,
+        "query": pair.query and pair.query.snapshot,
+    }
+    return to_json({**answer, "index": (item and item.index) or None})
 
 
 def _answer(found: Expansion, words: Words, fields: Fields) -> dict[str, Any]:
@@ -229,13 +207,13 @@ _REJECTIONS: dict[int | str, dict[str, Any]] = {
         401: "The bearer token is missing or wrong",
         408: "The body took too long to arrive",
         413: "The body is too large",
-        422: "No valid request, too many queries, or too long a query",
+        422: "No valid request, or too long a query",
     }.items()
 }
 
 
 class Expand:
-    """`POST /expand`: keywords of one query or several, always within the deadline."""
+    """`POST /expand`: a query's keywords, always within the deadline."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts, self._admission = parts, AdmissionControl(parts.settings)
@@ -243,12 +221,11 @@ class Expand:
     async def __call__(self, request: Request) -> Response:
         parts = self._parts
         try:
-            queries, many = _queries(await self._admission.read(request))
+            query = _query(await self._admission.read(request))
             started, pair = time.perf_counter(), parts.follower.pair
-            found = await parts.expander.expand(queries, pair)
+            found = await parts.expander.expand(query, pair)
             parts.metrics.seconds.observe(time.perf_counter() - started)
-            answer = write(found, pair, queries, parts, many=many)
-            return Response(answer, media_type=_JSON)
+            return Response(write(found, pair, query, parts), media_type=_JSON)
         except RejectedError as error:
             parts.metrics.rejected.labels(str(error.status)).inc()
             return _problem(error.status, error.detail, error.headers)
@@ -298,8 +275,8 @@ def create_app(
     app.expand = Expand(parts)
 
     @app.post("/expand", responses=_REJECTIONS)
-    async def expand(_: ExpandRequest) -> OneAnswer | ManyAnswers:
-        """Keywords of one query or several, always within the deadline.
+    async def expand(_: ExpandRequest) -> OneAnswer:
+        """Keywords of a query, always within the deadline.
 
         Search the named index with the clause.
         """

@@ -82,16 +82,15 @@ class Expander:
         self._tasks: set[asyncio.Task[Any]] = set()
         metrics.in_flight.set_function(lambda: len(self._tasks))
 
-    async def expand(self, queries: Sequence[str], pair: Pair) -> list[Expansion]:
-        """Expand queries for one pair, within the deadline."""
-        texts = [self_keyword(query) for query in queries]
+    async def expand(self, query: str, pair: Pair) -> Expansion:
+        """Expand a query for one pair, within the deadline."""
+        text = self_keyword(query)
         try:
-            found = self._remembered(pair, texts) or await self._expand(texts, pair)
+            found = self._hot.get((pair.name, text)) or await self._expand(text, pair)
         except Exception as error:  # noqa: BLE001 (the query alone is always an answer)
             self._bug(error)
-            found = [_fallback(text, "away") for text in texts]
-        for expansion in found:
-            self._metrics.queries.labels(expansion.source, expansion.reason).inc()
+            found = _fallback(text, "away")
+        self._metrics.queries.labels(found.source, found.reason).inc()
         return found
 
     async def close(self) -> None:
@@ -100,46 +99,34 @@ class Expander:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _remembered(self, pair: Pair, texts: Sequence[str]) -> list[Expansion]:
-        name, found = pair.name, []
-        for text in texts:
-            if (expansion := self._hot.get((name, text))) is None:
-                return []
-            found.append(expansion)
-        return found
-
     def _remember(self, pair: Pair, text: str, expansion: Expansion) -> None:
         if self._hot.maxsize:
             self._hot[pair.name, text] = replace(expansion, source="cache")
 
-    async def _expand(self, texts: Sequence[str], pair: Pair) -> list[Expansion]:
+    async def _expand(self, text: str, pair: Pair) -> Expansion:
+        if not text:
+            return _fallback("", "empty")
         loop = asyncio.get_running_loop()
         ends = loop.time() + self._settings.deadline
-        distinct = [text for text in dict.fromkeys(texts) if text]
-        found = await self._cached(pair, distinct)
-        lookups = {text: self._lookup(pair, text) for text in distinct if text not in found}
-        waiting = {lookup for lookup in lookups.values() if lookup is not None}
-        if waiting:
-            await asyncio.wait(waiting, timeout=max(0.0, ends - loop.time()))
-        for text, lookup in lookups.items():
-            found[text] = _result(text, lookup)
-        return [found.get(text) or _fallback("", "empty") for text in texts]
+        if (cached := await self._cached(pair, text)) is not None:
+            return cached
+        if (lookup := self._lookup(pair, text)) is None:
+            return _fallback(text, "overloaded")
+        await asyncio.wait([lookup], timeout=max(0.0, ends - loop.time()))
+        return _result(text, lookup)
 
-    async def _cached(self, pair: Pair, texts: Sequence[str]) -> dict[str, Expansion]:
-        if self._cache is None or not texts:
-            return {}
+    async def _cached(self, pair: Pair, text: str) -> Expansion | None:
+        if self._cache is None:
+            return None
         try:
-            rows = await self._cache.read(pair, texts)
+            row = await self._cache.read(pair, text)
         except UnavailableError:
-            return {}
-        known = {
-            text: self._known(text, row, "cache")
-            for text, row in zip(texts, rows, strict=True)
-            if row is not None
-        }
-        for text, expansion in known.items():
-            self._remember(pair, text, expansion)
-        return known
+            return None
+        if row is None:
+            return None
+        expansion = self._known(text, row, "cache")
+        self._remember(pair, text, expansion)
+        return expansion
 
     def _known(self, text: str, row: Row, source: Source) -> Expansion:
         words, weights = weigh(text, row if self._keywords.weights else replace(row, weights=()))
@@ -200,9 +187,7 @@ def _fallback(text: str, reason: Reason) -> Expansion:
     return Expansion([text] if text else [], "none", reason)
 
 
-def _result(text: str, lookup: asyncio.Task[Expansion] | None) -> Expansion:
-    if lookup is None:
-        return _fallback(text, "overloaded")
+def _result(text: str, lookup: asyncio.Task[Expansion]) -> Expansion:
     if not lookup.done():
         return _fallback(text, "deadline")
     failed = lookup.cancelled() or lookup.exception() is not None

@@ -316,12 +316,10 @@ class Cache:
         personal_data("+1 212 555 0100")  # loads its libraries
         await self._upstream.call(self._reads.ping, self._write_seconds)
 
-    async def read(self, pair: Pair, texts: Sequence[str]) -> list[Row | None]:
-        """Cached rows of normalised texts, None where there are none."""
-        values = await self._reads.get([self._key(pair, text) for text in texts])
-        return [None if value is None else self._row(value) for value in values]
-
-    def _row(self, value: bytes) -> Row | None:
+    async def read(self, pair: Pair, text: str) -> Row | None:
+        """The cached row of a normalised text; None where there is none."""
+        if (value := await self._reads.get(self._key(pair, text))) is None:
+            return None
         try:
             return from_bytes(value)
         except ValueError as error:
@@ -355,15 +353,15 @@ class _Reads:
         self._turn = asyncio.Lock()
         self._next: tuple[list[str], asyncio.Task[list[bytes | None]]] | None = None
 
-    async def get(self, keys: Sequence[str]) -> list[bytes | None]:
+    async def get(self, key: str) -> bytes | None:
         if self._next is None:
             batch: list[str] = []
             self._next = batch, asyncio.create_task(self._send(batch))
         together, values = self._next
-        start = len(together)
-        together += keys
+        place = len(together)
+        together.append(key)
         # Whoever gives up takes no answer away from the others.
-        return (await asyncio.shield(values))[start : start + len(keys)]
+        return (await asyncio.shield(values))[place]
 
     async def ping(self) -> None:
         async with self._turn:

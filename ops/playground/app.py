@@ -224,8 +224,7 @@ class Answers:
         pair = self._parts.follower.pair
         if asked.keywords is not None or (asked.item, asked.query) != snapshots_of(pair):
             return await asyncio.to_thread(self._unserved, query, asked)
-        (one,) = await self._parts.expander.expand([query], pair)
-        return one
+        return await self._parts.expander.expand(query, pair)
 
     def _unserved(self, query: str, asked: RequestedPair) -> Expansion:
         self._data.opened(asked.item)

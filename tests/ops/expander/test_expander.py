@@ -45,7 +45,6 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     opened = workspace(tmp_path_factory.mktemp("shop"))
     serve_pair(opened)
     with running(opened) as expander:
-        wait_for(lambda: expander.parts.follower.pair.matches)
         yield expander
 
 
@@ -75,7 +74,6 @@ def test_the_request_in_the_docs_has_the_answer_in_the_docs(tmp_path: Path) -> N
     serve_pair(opened, ITEMS, [row])
     program("curl")
     with running(opened) as expander:
-        wait_for(lambda: expander.parts.follower.pair.matches)
         line = request.replace("localhost:8600", expander.url)
         said = json.loads(
             subprocess.run(["sh", "-c", line], check=True, capture_output=True, timeout=60).stdout
@@ -99,7 +97,6 @@ def test_weights_and_confidence_come_from_the_query_snapshot(tmp_path: Path) -> 
         opened = workspace(tmp_path, "serving.deadline=20", *sets)
         serve_pair(opened, ITEMS, [sure, unsure, silent])
         with running(opened) as expander:
-            wait_for(lambda expander=expander: expander.parts.follower.pair.matches)
             answer = expander.expand("green couch")
             assert answer["keywords"] == ["green couch", "sofa", "couch"]
             assert answer["weights"] == boosts
@@ -125,14 +122,14 @@ def test_until_the_pair_was_read_the_reason_says_so(tmp_path: Path) -> None:
         parts = make_parts(workspace(tmp_path, "serving.deadline=20", *overrides))
         found = []
         for _ in range(2):
-            (answer,) = await parts.expander.expand(["sofa"], parts.follower.pair)
+            answer = await parts.expander.expand("sofa", parts.follower.pair)
             assert answer.source == "none"
             found.append(answer.reason)
             await parts.follower.look()
             while parts.models.state == "loading":
                 await asyncio.sleep(0.01)
         await parts.models.follow(parts.follower.pair)
-        (answer,) = await parts.expander.expand(["lamp"], parts.follower.pair)
+        answer = await parts.expander.expand("lamp", parts.follower.pair)
         found.append(answer.reason)
         await parts.close()
         return found
@@ -158,15 +155,12 @@ def test_without_keywords_the_query_alone_is_the_answer(shop: Running) -> None:
 REFUSED: list[tuple[bytes, int, str]] = [
     (b"", 422, "not valid JSON"),
     (b"[]", 422, "the body:"),
-    (b"{}", 422, 'Send {"query": "..."}'),
-    (b'{"query": "a", "queries": ["b"]}', 422, 'Send {"query": "..."}'),
+    (b"{}", 422, 'query: Field required; send {"query": "..."}.'),
     (b'{"query": {"canary": 1}}', 422, "query:"),
     (b'{"query": "canary', 422, "not valid JSON"),
     (b'{"query": "\\ud800"}', 422, "not valid JSON"),
     (b'{"query": "\xff"}', 422, "not valid JSON"),
-    (b'{"q": "sofa"}', 422, "send query or queries."),
-    (b'{"canary sofa": 1}', 422, "send query or queries."),
-    (json.dumps({"queries": ["a"] * 65}).encode(), 422, "at most 64 queries"),
+    (b'{"query": "a", "canary sofa": 1}', 422, "the body: Extra inputs are not permitted; send {"),
     (json.dumps({"query": "a" * 1025}).encode(), 422, "at most 1024 characters"),
     (b'{"query": "' + b"a" * 70_000 + b'"}', 413, "at most 65536 bytes"),
 ]
@@ -179,7 +173,6 @@ def test_bad_requests_are_refused_in_one_sentence(shop: Running) -> None:
         (detail,) = answer.json().values()
         assert (answer.status_code, says in detail, detail[-1]) == (status, True, "."), body[:50]
         assert "canary" not in detail
-    assert shop.client.post("/expand", json={"queries": []}).json()["answers"] == []
 
 
 @pytest.mark.slow
@@ -337,11 +330,11 @@ def test_one_unknown_query_is_looked_up_once_whoever_asks() -> None:
     async def drill() -> None:
         index = Slow()
         expander = made(index, deadline=30)
-        asked = [asyncio.create_task(expander.expand(["green couch"], pair())) for _ in range(20)]
+        asked = [asyncio.create_task(expander.expand("green couch", pair())) for _ in range(20)]
         while not index.asked:
             await asyncio.sleep(0)
         index.gate.set()
-        answers = [(await one)[0] for one in asked]
+        answers = [await one for one in asked]
         assert {(tuple(answer.keywords), answer.source) for answer in answers} == {
             (("green couch", "sofa"), "index")
         }
@@ -361,7 +354,7 @@ def test_what_was_found_is_remembered_for_a_while_and_for_its_pair(
         expander = made(index, deadline=30)
 
         async def ask(text: str, of: Pair) -> tuple[str, int]:
-            (answer,) = await expander.expand([text], of)
+            answer = await expander.expand(text, of)
             assert list(answer.keywords) == [text, "sofa"]
             return answer.source, index.asked
 
@@ -371,9 +364,6 @@ def test_what_was_found_is_remembered_for_a_while_and_for_its_pair(
         asked = [("a", pair()), ("a", pair()), ("a", later), ("a", later), ("a", pair())]
         sources = [(await ask(*one))[0] for one in asked]
         assert sources == ["index", "cache", "index", "cache", "cache"]
-        # Several are remembered together or not at all.
-        several = await expander.expand(["a", "c"], pair())
-        assert [one.source for one in several] == ["index", "index"]
         monkeypatch.setattr("ops.expander.expander.HOT_SECONDS", 0.0)
         expander = made(index, deadline=30)
         assert [(await ask("c", pair()))[0] for _ in range(2)] == ["index", "index"]
@@ -388,12 +378,12 @@ def test_the_deadline_and_the_bounds_hold_and_a_bug_is_no_failure(
         index = Slow()
         monkeypatch.setattr("ops.expander.expander.MAX_IN_FLIGHT", 2)
         expander = made(index, deadline=0.05)
-        late = await expander.expand(["a", "b", "c"], pair())
+        late = await asyncio.gather(*(expander.expand(text, pair()) for text in "abc"))
         assert [one.reason for one in late] == ["deadline", "deadline", "overloaded"]
         assert index.asked == 2
         await expander.close()
         index.gate.set()
-        broken = await made(index, deadline=30).expand(["bug"], pair())
-        assert broken[0].reason == "away"
+        broken = await made(index, deadline=30).expand("bug", pair())
+        assert broken.reason == "away"
 
     asyncio.run(drill())

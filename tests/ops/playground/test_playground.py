@@ -15,7 +15,7 @@ from cogr.snapshots import Row
 from indexers.release import release
 from indexers.search import search
 from ops.cli.serve import make_app
-from tests.ops.expander.expander_worlds import Running, freeze, running, wait_for
+from tests.ops.expander.expander_worlds import Running, freeze, running
 from tests.ops.playground.playground_worlds import FIELDS, two_rounds, workspace
 
 
@@ -50,7 +50,6 @@ def page(folder: Path) -> Iterator[Page]:
     shop = workspace(folder)
     pair = two_rounds(shop)
     with running(shop, playground=True) as started:
-        wait_for(lambda: started.parts.follower.pair.item)
         yield Page(started, pair)
 
 
@@ -133,7 +132,6 @@ def test_weights_are_shown_and_change_the_order_alone(tmp_path: Path) -> None:
         pairs.append(frozen)
     release(shop, list(pairs[0].values()), gate=False)
     with running(shop, playground=True) as started:
-        wait_for(lambda: started.parts.follower.pair.matches)
         page = Page(started, pairs[0])
         answers = page.ask("search", query="green sofa", pairs=pairs)["pairs"]
         assert [[hit["id"] for hit in one["hits"]] for one in answers] == [["b", "a"], ["a", "b"]]
@@ -259,7 +257,6 @@ def test_a_merchants_rules_are_listed_and_those_of_a_query_named(tmp_path: Path)
     two_rounds(shop)
     serving = {side: str(id_) for side, id_ in shop.backend.serving().items()}
     with running(shop, playground=True) as started:
-        wait_for(lambda: started.parts.follower.pair.item)
         page = Page(started, serving)
         rules = page.ask("page")["rules"]
         assert rules == [["pin", "green sofa", "c", ""], ["forbid", "", "", "velvet"]]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.browser import launched
-from tests.ops.expander.expander_worlds import Running, running, wait_for
+from tests.ops.expander.expander_worlds import Running, running
 from tests.ops.playground.playground_worlds import HOSTILE, TITLES, two_rounds, workspace
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,6 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     filled = workspace(tmp_path_factory.mktemp("shop"))
     two_rounds(filled)
     with running(filled, playground=True) as started:
-        wait_for(lambda: started.parts.follower.pair.item)
         yield started
 
 
@@ -144,7 +143,6 @@ def test_a_merchants_rules_are_a_table_that_leads_to_their_queries(
     ruled = workspace(tmp_path, f"publish.rules={tmp_path / 'rules.csv'}")
     two_rounds(ruled)
     with running(ruled, playground=True) as started:
-        wait_for(lambda: started.parts.follower.pair.item)
         with opened(chromium, started.url) as page:
             page.get_by_role("button", name="Merchants' rules").press("Enter")
             rows = page.locator("#queries-found tbody tr")
