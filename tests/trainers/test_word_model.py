@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from cogr.errors import DataError
 from cogr.records import Dataset
-from tests.shops import COLOURS, THINGS, colour_shop, write_sample_part
+from tests.shops import COLOURS, THINGS, colour_shop
 from trainers.word_model import WordModel
 
 
@@ -48,23 +43,3 @@ def test_without_training_queries_there_is_nothing_to_learn_from() -> None:
     whole = colour_shop()
     with pytest.raises(DataError, match="train split"):
         WordModel(Dataset("shop", whole.items, {}, {}, {}, "hash"))
-
-
-def test_every_process_finds_the_same_words(tmp_path: Path) -> None:
-    config = write_sample_part(tmp_path, items=100)
-    code = """
-import sys
-from indexers.workspace import Workspace
-from trainers.word_model import WordModel
-dataset = Workspace.open(sys.argv[1], ()).dataset
-words = WordModel(dataset)
-print([words.keywords(item.id, 12) for item in dataset.items], words.invent(50, 0).queries)
-"""
-    found = {
-        subprocess.check_output(
-            [sys.executable, "-c", code, str(config)],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-        )
-        for seed in ("1", "2")
-    }
-    assert len(found) == 1

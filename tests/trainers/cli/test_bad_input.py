@@ -119,44 +119,11 @@ def without_template(model: Path) -> None:
     )
 
 
-def as_adapter(model: Path) -> None:
-    shutil.rmtree(model)
-    make_adapter(model, hidden=32)
-
-
-def make_adapter(folder: Path, hidden: int) -> Path:
-    """A LoRA adapter of a Llama of some width."""
-    from peft import LoraConfig, get_peft_model
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(
-        vocab_size=600,
-        hidden_size=hidden,
-        intermediate_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-    )
-    model = get_peft_model(
-        LlamaForCausalLM(config),
-        LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM"),
-    )
-    model.peft_config["default"].base_model_name_or_path = "somebody/base"
-    model.save_pretrained(folder)
-    return folder
-
-
-def test_models_that_cannot_be_trained(copied: Shop, cogr_train: Command, tmp_path: Path) -> None:
+def test_a_model_without_padding_is_refused(copied: Shop, tmp_path: Path) -> None:
     model = untrained(copied, tmp_path / "model")
     without_padding(model)
     with pytest.raises(TrainingError, match="has no padding token; add pad_token to its tokenizer"):
         trainable_tokenizer(model)
-    as_adapter(model)
-    asked = ("-c", copied.config, "--run", "new", "--set", f"training.model={model}")
-    bad(
-        cogr_train("run", *asked, "--set", "training.sft.items_from=labels"),
-        "is an adapter of somebody/base, not a model; name its base as the model",
-    )
-    assert open_run(copied.workspace(), "new").state().finished == ()
 
 
 def test_a_model_without_a_chat_template_is_trained_on_plain_text_with_a_warning(
@@ -166,21 +133,6 @@ def test_a_model_without_a_chat_template_is_trained_on_plain_text_with_a_warning
     without_template(model)
     assert not trainable_tokenizer(model).chat_template
     assert "has no chat template" in caplog.text
-
-
-def test_an_adapter_of_another_base(copied: Shop, tmp_path: Path, cogr_index: Command) -> None:
-    model, adapter = (
-        untrained(copied, tmp_path / "model"),
-        make_adapter(tmp_path / "adapter", hidden=48),
-    )
-    named = adapter / "adapter_config.json"
-    told = json.loads(named.read_text()) | {"base_model_name_or_path": str(model)}
-    named.write_text(json.dumps(told))
-    ended = cogr_index(
-        "rebuild", "--side", "query", "--generator", "transformers", "-c", copied.config,
-        "--set", f"generator.model={adapter}",
-    )  # fmt: skip
-    bad(ended, f"The model {model} with the adapter {adapter} can't be loaded")
 
 
 def test_torch_names_a_lack_of_memory_as_it_is_expected() -> None:

@@ -15,12 +15,11 @@ import pytest
 
 from cogr.datasets import load_dataset
 from cogr.metrics import full_set, measure
-from cogr.records import Dataset, Query
+from cogr.records import Query
 from cogr.settings import Settings
 from tests.trainers.report_worlds import whole_run
 from trainers.demo import CATALOGUE
 from trainers.rivals import METHODS, Fitted, NotRunError, Task
-from trainers.rivals.keyword import mirror_of
 from trainers.rivals.measuring import checked_run, ids_of
 from trainers.rivals.synonyms import SynonymIndex, learned_synonyms
 
@@ -99,27 +98,6 @@ def test_learned_keywords_beat_those_without_labels(task: Task) -> None:
     assert learned.model
 
 
-def test_keywords_retrieve_what_the_product_retrieves(task: Task) -> None:
-    """The sets are those that `cogr-train evaluate` measures."""
-    from indexers.generators.statistical.artefact import Artefact
-    from trainers.rivals.keyword import fitted_generator, item_keywords
-
-    found, queries = fitted(task, "statistical"), task.dataset.queries["test"]
-    artefact: Artefact = fitted_generator(task).artefact
-    items = task.dataset.items
-    assert item_keywords(fitted_generator(task), items) == [
-        artefact.item_keywords(item) for item in items
-    ]
-    mirror = mirror_of(items, [artefact.item_keywords(item) for item in items])
-    assert found.sets is not None
-    sets = found.sets(found.rank(queries, len(items)))
-    for query, words in zip(queries, artefact.query_keywords(queries), strict=True):
-        from cogr.keywords import query_keywords
-
-        expected = mirror.retrieved(query_keywords(query.text, words))
-        assert {mirror.dense(id_) for id_ in sets[query.id]} == set(expected)
-
-
 def test_rounds_are_not_run_without_a_training_run(task: Task, tmp_path: Path) -> None:
     settings = task.settings.model_copy(update={"store": str(tmp_path)})
     missing = "a finished round of a training run.* on these data, which main is not"
@@ -186,9 +164,3 @@ def test_ceilings_are_above_what_they_bound(task: Task) -> None:
     for k in (1, 5, 10, 20):
         cut = {id_: frozenset(ids[:k]) for id_, ids in ranking.items()}
         assert full_set(cut, relevant).means["f1"] < f1["perfect-cutoff"]
-
-
-def test_every_method_is_as_the_tables_name_it(task: Task) -> None:
-    assert [METHODS[name]().name for name in METHODS] == list(METHODS)
-    dataset: Dataset = task.dataset
-    assert task.text(dataset.items[0]).startswith(dataset.items[0].title)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -70,14 +69,17 @@ def test_an_adapter_goes_on_learning_and_names_its_base(adapted: tuple[Path, Pat
     assert (model / config["base_model_name_or_path"] / "model.safetensors").is_file()
 
 
-def test_a_small_step_survives_being_saved_on_a_bfloat16_base(tmp_path: Path) -> None:
+def test_a_small_step_survives_being_saved_on_a_bfloat16_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Merged into bfloat16 weights it would be rounded away."""
     import torch
     from peft import get_peft_model
 
     base = tmp_path / "base"
     tiny_model(base, ["oak table", "pine desk"], 0)
-    settings = TrainingSettings.model_validate({"lora": {"rank": 64}, "dtype": "bfloat16"})
+    monkeypatch.setattr("trainers.training.checkpoints.computes_in_bfloat16", lambda: True)
+    settings = TrainingSettings.model_validate({"lora": {"rank": 64}})
     model = get_peft_model(load_model(base, settings), lora_config(settings, base))
     for name, weight in model.named_parameters():
         if "lora_B" in name:
@@ -97,18 +99,3 @@ def test_transformers_loads_an_adapter(adapted: tuple[Path, Path, str], tmp_path
     config, model, written = adapted
     found = rebuild(config, model, tmp_path, "transformers")
     assert found.rpartition("-")[2] == written.rpartition("-")[2]
-
-
-@pytest.mark.drill
-@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
-def test_vllm_loads_an_adapter(adapted: tuple[Path, Path, str], tmp_path: Path) -> None:
-    from cogr.snapshots import open_snapshot
-    from cogr.store import Store
-
-    config, model, written = adapted
-    found = rebuild(config, model, tmp_path, "vllm")
-    one = open_snapshot(Store(tmp_path), found).by_id
-    other = open_snapshot(Store(config.parent / "store"), written).by_id
-    # Greedy, in another engine: nearly always the same keywords.
-    same = sum(one[id_].keywords == row.keywords for id_, row in other.items())
-    assert same >= 0.8 * len(other)

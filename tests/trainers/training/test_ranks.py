@@ -46,14 +46,6 @@ it is about as small, a difference of 2e-10 moves the weight by a hundredth of t
 """
 
 
-def test_one_process_gathers_from_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RANK", raising=False)
-    assert ranks.is_first()
-    assert ranks.gather({"a": 1}) == [{"a": 1}]
-    monkeypatch.setenv("RANK", "1")
-    assert not ranks.is_first()
-
-
 def rank_of_stages(
     environment: Mapping[str, str], launcher: Launcher, run: Run, halvings: int
 ) -> None:

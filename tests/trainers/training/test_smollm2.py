@@ -15,8 +15,6 @@ from indexers.workspace import Workspace
 from tests.shops import write_sample_part
 from tests.smollm2 import IS_THERE, smollm2
 from tests.trainers.shop import InThisProcess
-from trainers.evaluation import figures_of_pair
-from trainers.training.building import Build, build_snapshot
 from trainers.training.driver import Driver
 from trainers.training.rounds import create
 
@@ -77,19 +75,3 @@ def test_two_steps_of_sft_and_one_of_grpo(tmp_path: Path) -> None:
     assert step["keywords"] > 0.5
     targets = driver.run.state().rounds[0].stage("train-item")
     assert targets.notes["too_long"] == 0
-
-
-@pytest.mark.drill
-def test_items_are_written_in_the_words_of_known_queries(tmp_path: Path) -> None:
-    """Decoding constrained to the keywords of a query snapshot: nothing that no query can match."""
-    config = write_sample_part(tmp_path, items=6, configuration=CONFIG.replace("SMOLLM2", "tiny"))
-    workspace = Workspace.open(config, ("prompts.query_variant=proposals",))
-    queries = build_snapshot(workspace, Build("query", 0, None, "extractive"))
-    known = {word for row in queries.rows() for word in (*row.keywords, row.self_keyword)}
-    build = Build("item", 0, smollm2(), "transformers", vocabulary=queries.id)
-    items = build_snapshot(workspace, build)
-    written = [word for row in items.rows() for word in row.keywords]
-    assert len(written) >= 6
-    assert set(written) <= known
-    figures = figures_of_pair(workspace, items.id, queries.id, ("train",))
-    assert 0 < figures["train"]["f1"] < 1

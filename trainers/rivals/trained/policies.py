@@ -9,8 +9,7 @@ TRL's GRPO with the prompts of CoGR's query side; there is no item side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from indexers.workspace import Workspace
 from trainers.rivals import Fitted, Params, Task
 from trainers.rivals.trained import TINY, Start, Trained, arguments, rates, run
 
+Hits = Sequence[tuple[str, float]]
 _SEEN = 100
 """Results that a reward uses."""
 _SOFT = 1.0
@@ -38,39 +38,16 @@ _STEPS = 100
 # Rewards
 
 
-@dataclass(frozen=True)
-class TextWorld:
-    """What rewards of rewrites are computed against, in place of `cogr.rewards.World`."""
-
-    lexical: Lexical
-    relevant: Mapping[str, frozenset[str]]
-    asked: Mapping[str, str]
-    k_max: int
-
-    def found(self, text: str) -> list[tuple[str, float]]:
-        """The first items of BM25 and their scores."""
-        return [(item.id, score) for item, score in self.lexical.rank(text, _SEEN)]
-
-
-def ndcg_reward(world: TextWorld, query_id: str, keywords: Sequence[str]) -> float:
-    """nDCG@100 of BM25 for the query with the keywords; 0 over the budget."""
-    if over_budget(keywords, world.k_max):
-        return 0.0
-    found = world.found(joined(world.asked[query_id], keywords))
-    relevant = world.relevant[query_id]
+def ndcg(found: Hits, relevant: Collection[str]) -> float:
+    """nDCG@100 of a ranking."""
     ranks = [at + 1.0 for at, (id_, _) in enumerate(found) if id_ in relevant]
     return _dcg(np.array(ranks)) / _ideal(len(relevant))
 
 
-def smooth_reward(world: TextWorld, query_id: str, keywords: Sequence[str]) -> float:
-    """Smooth nDCG@100 of BM25 for the keywords alone; 0 over the budget.
-
-    An item's rank is 1 plus, for every other item, the probability that it is better: a logistic
-    function of the difference of their scores (Qin, Liu and Li 2010).
+def smooth_ndcg(found: Hits, relevant: Collection[str]) -> float:
+    """nDCG@100 of scores: an item's rank is 1 plus, for every other item, the probability that it
+    is better: a logistic function of the difference of their scores (Qin, Liu and Li 2010).
     """
-    if over_budget(keywords, world.k_max) or not keywords:
-        return 0.0
-    found, relevant = world.found(joined("", keywords)), world.relevant[query_id]
     scores = np.array([score for _, score in found])
     good = np.array([id_ in relevant for id_, _ in found], bool)
     if not good.any():
@@ -89,11 +66,6 @@ def _ideal(relevant: int) -> float:
     return _dcg(np.arange(1, min(relevant, _SEEN) + 1, dtype=np.float64))
 
 
-def joined(asked: str, keywords: Sequence[str]) -> str:
-    """The text of the BM25 search."""
-    return " ".join((asked, *keywords)).strip()
-
-
 # The methods
 
 
@@ -106,8 +78,22 @@ class DeepRetrieval(Trained):
     packages = ("trl",)
     grid = rates(1e-6, 5e-6, prompts=32, generations=8)
     fresh = rates(1e-3, 3e-4, prompts=16, generations=4)
-    reward: Callable[[TextWorld, str, Sequence[str]], float] = staticmethod(ndcg_reward)
+    reward: Callable[[Hits, Collection[str]], float] = staticmethod(ndcg)
     alone = False
+
+    def search(self, lexical: Lexical, text: str, words: Sequence[str], depth: int) -> Hits:
+        """BM25's items for a rewritten query, and their scores."""
+        asked = words if self.alone and words else (text, *words)
+        return [(item.id, score) for item, score in lexical.rank(" ".join(asked), depth)]
+
+    def score(
+        self, task: Task, lexical: Lexical, text: str, id_: str, words: Sequence[str]
+    ) -> float:
+        """The reward of a training query's keywords; 0 over the budget."""
+        if over_budget(words, task.settings.keywords.k_max) or (self.alone and not words):
+            return 0.0
+        found = self.search(lexical, text, words, _SEEN)
+        return self.reward(found, task.dataset.relevant[id_])
 
     def _trained(self, task: Task, params: Params, start: Start) -> Fitted:
         from datasets import Dataset
@@ -121,13 +107,11 @@ class DeepRetrieval(Trained):
         tokenizer = AutoTokenizer.from_pretrained(start.folder)
         train = task.dataset.require("train")
         asked = {query.id: query.text for query in train}
-        k_max = task.settings.keywords.k_max
         lexical = Lexical(task.dataset.items, texts=[*map(task.text, task.dataset.items)])
-        world = TextWorld(lexical, task.dataset.relevant, asked, k_max)
 
         def scored(completions: Sequence[Any], entity: Sequence[str], **_: Any) -> list[float]:
-            each = zip(completions, entity, strict=True)
-            return [self.reward(world, id_, parse(text_of(one))) for one, id_ in each]
+            each = zip(map(text_of, completions), entity, strict=True)
+            return [self.score(task, lexical, asked[id_], id_, parse(text)) for text, id_ in each]
 
         prompts = [chat(prompt, tokenizer) for prompt in _prompts(task, train)]
         rows = [{"prompt": p, "entity": q.id} for p, q in zip(prompts, train, strict=True)]
@@ -148,10 +132,8 @@ class DeepRetrieval(Trained):
         trainer.save_model(str(folder))
         written = _writer(folder, task, _tokens(start))
 
-        def search(asked: tuple[str, tuple[str, ...]], depth: int) -> list[tuple[str, float]]:
-            text, words = asked
-            found = lexical.rank(joined("" if self.alone and words else text, words), depth)
-            return [(item.id, score) for item, score in found]
+        def search(asked: tuple[str, tuple[str, ...]], depth: int) -> Hits:
+            return self.search(lexical, *asked, depth)
 
         return Fitted.by(written, search, lexical.size_bytes / len(task.dataset.items))
 
@@ -161,7 +143,7 @@ class Quester(DeepRetrieval):
     nDCG.
     """
 
-    reward = staticmethod(smooth_reward)
+    reward = staticmethod(smooth_ndcg)
     alone = True
 
 

@@ -151,34 +151,26 @@ def test_the_margin_of_a_prefix_grows_with_its_length() -> None:
 # Rewards of policies
 
 
-@pytest.fixture(scope="module")
-def world(work: Path) -> policies.TextWorld:
-    task = task_of(work, {})
-    query = task.dataset.require("train")[0]
-    lexical = policies.Lexical(task.dataset.items)
-    return policies.TextWorld(lexical, dict(task.dataset.relevant), {query.id: query.text}, 5)
+@pytest.mark.parametrize("method", ["deepretrieval", "quester"])
+def test_the_reward_of_a_rewrite_is_how_bm25_ranks(work: Path, method: str) -> None:
+    task, policy = task_of(work, {}), METHODS[method]()
+    query, lexical = task.dataset.require("train")[0], policies.Lexical(task.dataset.items)
+    relevant = task.dataset.relevant[query.id]
+    titles = [item.title for item in lexical.items if item.id in relevant][:5]
 
+    def score(*words: str) -> float:
+        return policy.score(task, lexical, query.text, query.id, words)  # type: ignore[attr-defined]
 
-def test_the_reward_of_a_rewrite_is_the_ndcg_of_bm25(world: policies.TextWorld) -> None:
-    query = next(iter(world.asked))
-    relevant = world.relevant[query]
-    titles = [item.title for item in world.lexical.items if item.id in relevant]
-    plain, told = (policies.ndcg_reward(world, query, words) for words in ((), titles))
-    assert told > plain
-    found = [id_ in relevant for id_, _ in world.found(policies.joined(world.asked[query], titles))]
-    dcg = sum(good / np.log2(rank + 2) for rank, good in enumerate(found))
-    ideal = sum(1 / np.log2(rank + 2) for rank in range(len(relevant)))
-    assert told == pytest.approx(dcg / ideal)
-    assert policies.ndcg_reward(world, query, [f"word {n}" for n in range(6)]) == 0.0
-
-
-def test_the_smooth_reward_tells_apart_what_ranks_alike(world: policies.TextWorld) -> None:
-    query = next(iter(world.asked))
-    title = next(i.title for i in world.lexical.items if i.id in world.relevant[query])
-    once, twice = (policies.smooth_reward(world, query, [title] * n) for n in (1, 2))
-    assert 0 < once < twice <= 1
-    assert policies.smooth_reward(world, query, ()) == 0.0
-    assert policies.smooth_reward(world, query, ["nothing has this"]) == 0.0
+    assert 0 <= score() < score(*titles) <= 1
+    assert score(*(f"word {n}" for n in range(99))) == 0.0
+    if method == "quester":
+        assert score("nothing has this") == 0.0
+        assert 0 < score(titles[0]) < score(titles[0], titles[0]), "of equal rankings"
+    else:
+        found = policy.search(lexical, query.text, titles, 100)  # type: ignore[attr-defined]
+        dcg = sum((id_ in relevant) / np.log2(rank + 2) for rank, (id_, _) in enumerate(found))
+        ideal = sum(1 / np.log2(rank + 2) for rank in range(len(relevant)))
+        assert score(*titles) == pytest.approx(dcg / ideal)
 
 
 # What can't run
