@@ -90,28 +90,6 @@ def test_what_coordinator_and_worker_tell_in_metrics_and_logs(
 
 
 @pytest.mark.drill
-def test_a_worker_that_is_killed_in_mid_shard(fleet: Fleet) -> None:
-    first = fleet.worker()
-    coordinator = fleet.rebuild(fleet__least="120")
-    fleet.wait_until(lambda run: run.answered > 20)
-    kill(first)
-    second = fleet.worker()
-    outcome = fleet.outcome(coordinator)
-    assert outcome["snapshot"] == fleet.calm()
-    states = [attempt.state for attempt in attempts(fleet)]
-    assert sorted({*states}) == ["done", "running"]
-    # What the worker left is cut anew.
-    assert {attempt.shard[:3] for attempt in attempts(fleet)} == {"000", "001"}
-    assert states.count("running") == 1
-    generated = sum(attempt.items for attempt in attempts(fleet))
-    # What the dead worker had flushed is not generated again, and nothing else was.
-    assert 120 <= generated <= 240 - 8
-    # A worker that is asked to end does so between two answers.
-    second.send_signal(signal.SIGINT)
-    assert second.wait(120) == 0
-
-
-@pytest.mark.drill
 def test_a_store_in_s3_where_worker_and_coordinator_are_killed(
     tmp_path: Path, valkey: RedisSettings, s3: str
 ) -> None:

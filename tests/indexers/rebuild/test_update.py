@@ -120,28 +120,6 @@ def test_times_are_looked_up_in_the_data_set(shop: Path, cogr_index: Command) ->
     assert not by_time["published"]
 
 
-def test_queries_that_became_frequent(shop: Path, cogr_index: Command) -> None:
-    cogr_index("rebuild", "--side", "item")
-    cogr_index("rebuild", "--side", "query")
-    write_jsonl(shop / "head.jsonl", [{"id": "h1", "text": "Head query", "weight": 90}])
-    ended = cogr_index("update", "--side", "query", "--changed", "head.jsonl", "--json")
-    assert (ended.json["generated"], ended.json["carried"]) == (1, 5)
-    asked = [*QUERIES, {"id": "h1", "text": "Head query"}]
-    write_data(shop / "after", items=DATA, queries=asked, labels=LABELS)
-    full = cogr_index(
-        "rebuild",
-        "--side",
-        "query",
-        "--json",
-        "--set",
-        "dataset.path=after",
-        "--set",
-        "store=other",
-    )
-    assert ended.json["snapshot"] == full.json["snapshot"]
-    assert "precomputed" in cogr_index("search", "head QUERY").out
-
-
 def test_what_was_set_aside_stays_so_with_its_reason(
     shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
