@@ -280,7 +280,6 @@ def test_a_log_that_can_not_be_used_is_refused(shop: Path, cogr_index: Command) 
 
 BY_A_MODEL = """
 [generator]
-dtype = "float32"
 sampling = { max_tokens = 9 }
 [generator.item]
 name = "transformers"
