@@ -171,23 +171,21 @@ def stage(name: str, side: str) -> Iterator[None]:
 _server: WSGIServer | None = None
 
 
-def serve(settings: MetricsSettings) -> int | None:
-    """Answer scrapes, where a port is set. A process has one endpoint: a second call returns the
-    port of the first. Raises SettingsError.
+def serve(settings: MetricsSettings) -> None:
+    """Answer scrapes, where a port is set. A process has one endpoint: a second call changes
+    nothing. Raises SettingsError.
     """
     global _server
-    if settings.port is None:
-        return None
-    if _server is None:
-        try:
-            _server = start_http_server(settings.port, registry=REGISTRY)[0]
-        except OSError as error:
-            raise SettingsError(
-                f"Metrics can't be served on port {settings.port} ({error.strerror or error}); set "
-                "metrics.port to another one, or to 0 for a free one."
-            ) from error
-        logs.say(f"Metrics: http://127.0.0.1:{_server.server_port}/metrics")
-    return int(_server.server_port)
+    if settings.port is None or _server is not None:
+        return
+    try:
+        _server = start_http_server(settings.port, registry=REGISTRY)[0]
+    except OSError as error:
+        raise SettingsError(
+            f"Metrics can't be served on port {settings.port} ({error.strerror or error}); set "
+            "metrics.port to another one, or to 0 for a free one."
+        ) from error
+    logs.say(f"Metrics: http://127.0.0.1:{_server.server_port}/metrics")
 
 
 def push(settings: MetricsSettings, job: str, instance: str) -> None:

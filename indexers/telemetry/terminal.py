@@ -92,29 +92,17 @@ class _Lines:
         self._what, self._total, self._done = what, total, 0
         self._began = time.monotonic()
         self._next = self._began + FIRST_LINE
-        self._first: tuple[float, int] | None = None
 
     def advance(self, count: int) -> None:
-        now = time.monotonic()
         self._done += count
-        began, before = self._first = self._first or (now, self._done)
-        if now < self._next or self._done >= self._total:
-            return
-        line = f"{self._what}: {self._done:,} of {self._total:,}"
-        if self._done > before and now > began:
-            rate = (self._done - before) / (now - began)
-            line += f", {_rate(rate)}, {duration((self._total - self._done) / rate)} left"
-        logs.say(line)
-        self._next = now + NEXT_LINE
+        now, todo = time.monotonic(), self._total - self._done
+        if now >= self._next and todo > 0:
+            left = duration(todo * (now - self._began) / max(1, self._done))
+            logs.say(f"{self._what}: {self._done:,} of {self._total:,}, {left} left")
+            self._next = now + NEXT_LINE
 
     def end(self) -> None:
-        took = time.monotonic() - self._began
-        rate = self._done / max(1e-9, took)
-        logs.say(f"{self._what}: {self._done:,} in {duration(took)}, {_rate(rate)}")
-
-
-def _rate(rate: float) -> str:
-    return f"{rate:,.1f} a second" if rate >= 1 or not rate else f"{1 / rate:,.1f} s each"
+        logs.say(f"{self._what}: {self._done:,} in {duration(time.monotonic() - self._began)}")
 
 
 def duration(seconds: float) -> str:
