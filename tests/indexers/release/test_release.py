@@ -150,11 +150,6 @@ def two_publishes_of_two_sides(world: World, trials: int) -> None:
         assert world.history[-1] == world.serving
 
 
-@pytest.mark.drill
-def test_a_prune_beside_switches_leaves_what_serves(memory: World) -> None:
-    prune_beside_a_switch(memory, 21)
-
-
 @pytest.mark.slow
 def test_two_publishes_of_two_sides_at_once_both_count(memory: World) -> None:
     two_publishes_of_two_sides(memory, 2)

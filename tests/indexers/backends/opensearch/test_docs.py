@@ -79,16 +79,6 @@ def test_the_search(shop: OpenSearchBackend) -> None:
     assert [hit["fields"]["item_id"] for hit in ids] == [[hit.id] for hit in found.hits]
 
 
-def test_the_keywords_of_a_known_query(shop: OpenSearchBackend) -> None:
-    (hit,) = ask(
-        shop,
-        f"{PREFIX}-queries",
-        {"size": 1, "query": {"term": {"self": "mid-century sofa"}}, "sort": ["query_id"]},
-    )
-    assert hit["_source"]["generated"] == ["velvet sofa", "mid-century", "couch"]
-    assert hit["_source"]["keywords"] == ["velvet sofa", "mid-century", "couch", "mid-century sofa"]
-
-
 def test_the_search_by_template(shop: OpenSearchBackend) -> None:
     """The example's id is of another shop: with this one's in its place it finds the page after the
     named hit.

@@ -192,18 +192,6 @@ def test_single_documents_that_are_rejected_are_sent_again(shop: Shop) -> None:
     shop.assert_goes_on()
 
 
-def test_a_lost_answer_leaves_no_second_version(shop: Shop) -> None:
-    """Written, but the answer never came: the retry finds the documents there."""
-    shop.proxy.faults.append(Fault("POST", "_bulk", None, times=3, forwarded=True))
-    shop.backend.push(shop.new)
-    docs = shop.direct.cluster.call(
-        "GET", f"/{shop.index()}/_stats/docs,segments", doing="looking"
-    )["_all"]["primaries"]
-    assert docs["docs"] == {"count": shop.new.manifest.entities, "deleted": 0}
-    assert docs["segments"]["count"] <= 1
-    shop.assert_goes_on()
-
-
 def test_a_merge_that_a_gateway_cuts_off_is_watched_to_its_end(shop: Shop) -> None:
     shop.proxy.faults.append(Fault("POST", "_forcemerge", (504, b""), times=2, forwarded=True))
     shop.backend.push(shop.new)
