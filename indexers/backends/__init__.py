@@ -179,11 +179,7 @@ class Backend(Protocol):
         ...
 
     def retrieved(
-        self,
-        keywords: Keywords,
-        *,
-        snapshot: str,
-        words: Words | None = None,
+        self, keywords: Keywords, *, snapshot: str, words: Words | None = None
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts; paged where the backend pages."""
         ...

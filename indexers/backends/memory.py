@@ -230,11 +230,7 @@ class MemoryBackend:
         return SearchResult(found.total, hits, found.textless, found.more)
 
     def retrieved(
-        self,
-        keywords: Keywords,
-        *,
-        snapshot: str,
-        words: Words | None = None,
+        self, keywords: Keywords, *, snapshot: str, words: Words | None = None
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
         self._pushed(snapshot)

@@ -160,11 +160,7 @@ class OpenSearchBackend:
         return search.top(self.cluster, state, boosts_of(keywords), size, explain, words)
 
     def retrieved(
-        self,
-        keywords: Keywords,
-        *,
-        snapshot: str,
-        words: Words | None = None,
+        self, keywords: Keywords, *, snapshot: str, words: Words | None = None
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
         state = pushed_index(self.cluster, snapshot)
