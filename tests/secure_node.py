@@ -57,7 +57,8 @@ def secured(state: ServerState) -> OpenSearchSettings:
 
 
 def _settings(folder: Path, url: str) -> OpenSearchSettings:
-    values = {"url": url, "username": "admin", "password": PASSWORD}
+    # Maven's parts of this version have no other analyser.
+    values = {"url": url, "username": "admin", "password": PASSWORD, "text_analyzer": "standard"}
     return OpenSearchSettings.model_validate(
         {**values, "ca_file": str(folder / "config" / "root-ca.pem")}
     )

@@ -31,7 +31,7 @@ from typing import Any, NotRequired
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from cogr.errors import CheckFailedError, SnapshotError, StorageError, UserError
+from cogr.errors import CheckFailedError, CogrError, SnapshotError, StorageError, UserError
 from cogr.records import Advance, Say, Side
 from cogr.snapshots import (
     Snapshot,
@@ -386,8 +386,13 @@ def _switch(
         store.write_json(path, [*entries, {**made, "back_to": back_to}])
     elif not entries or entries[-1]["serving"] != made["serving"]:
         store.write_json(path, [*entries[1 - KEPT :], made])
-    lease.check()
-    before = place.switch(ids)
+    try:
+        lease.check()
+        before = place.switch(ids)
+    except CogrError:
+        with suppress(CogrError):
+            settle(store, place.catalogue, place.serving())
+        raise
     if back_to is not None:
         store.write_json(path, entries[: back_to + 1])
     return Released(after, before)

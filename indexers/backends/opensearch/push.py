@@ -243,7 +243,7 @@ def _open_index(cluster: Cluster, snapshot: Snapshot) -> IndexState:
             "settings": index_settings(cluster.settings.shards),
             "mappings": mapping(snapshot.side, cluster.version, meta),
         }
-        doing = f"creating the index {name}"
+        doing = f"creating {name}, opensearch.text_analyzer is {cluster.settings.text_analyzer}"
         cluster.call("PUT", f"/{name}", body=body, doing=doing, exists_ok=True)
         state = pushed_index(cluster, snapshot.id)
     check_scored(state, cluster.version)

@@ -23,7 +23,7 @@ from indexers.backends.memory import MemoryBackend
 from indexers.generators import Failure
 from indexers.lease import held_lease, lease_to_switch
 from indexers.rebuild.run import RebuildRequest, rebuild_side
-from indexers.release.order import settle
+from indexers.release.order import read_history
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.indexers.conftest import ITEMS, LABELS, QUERIES
@@ -105,9 +105,8 @@ class Cell:
         return [flag for one in self.overrides for flag in ("--set", one)]
 
     def live(self) -> tuple[Any, Any]:
-        """What serves, and the history up to it."""
-        serving = dict(MemoryBackend(self.store).serving())
-        return serving, settle(self.store, "memory", serving)[0]
+        """What serves, and the history."""
+        return dict(MemoryBackend(self.store).serving()), read_history(self.store, "memory")
 
     def called(self, work: Callable[[], Any]) -> Ended:
         try:
