@@ -361,9 +361,8 @@ def measure(
     queries: Sequence[Query],
     sets: Mapping[str, Sequence[str]],
     rankings: Mapping[str, Sequence[str]] | None = None,
-) -> dict[str, float]:
-    """Figures of one way to search, macro-averaged over queries; a query without a list counts
-    as 0.
+) -> Figures:
+    """Figures of one way to search, by query; a query without a list counts as 0.
 
     P, R and F1 are of the retrieved sets, rank metrics of the whole rankings, because a ranking
     that is cut to a set would lose by them. Judged-only figures leave out unjudged items: where
@@ -376,20 +375,9 @@ def measure(
             default.
 
     Returns:
-        p, r, f1 of the sets with f1_se (standard error of the mean), judged_p, judged_r, judged_f1,
-        and p, r, f1, mrr and ndcg @10, @100 and @1000.
+        p, r, f1 of the sets, judged_p, judged_r, judged_f1, and p, r, f1, mrr and ndcg @10, @100
+        and @1000.
     """
-    found = per_query(dataset, queries, sets, rankings)
-    return {**found.means, "f1_se": found.standard_errors["f1"]}
-
-
-def per_query(
-    dataset: Dataset,
-    queries: Sequence[Query],
-    sets: Mapping[str, Sequence[str]],
-    rankings: Mapping[str, Sequence[str]] | None = None,
-) -> Figures:
-    """The figures of `measure`, by query; same arguments, without f1_se."""
     whole = set_figures(dataset, queries, sets_of(sets))
     judged = set_figures(dataset, queries, sets_of(judged_only(sets, dataset.judged)))
     ranks = ranked(

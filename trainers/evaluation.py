@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from cogr.metrics import (
     grades_of,
     measure,
-    per_query,
     rows_of_queries,
     sweep_cutoff,
 )
@@ -53,7 +52,8 @@ class Baseline:
 
     def row(self, dataset: Dataset, split: Split) -> dict[str, Any]:
         """Its figures: P, R and F1 of the sets, rank metrics of the whole rankings."""
-        figures = measure(dataset, dataset.require(split), self.runs, self.rankings)
+        found = measure(dataset, dataset.require(split), self.runs, self.rankings)
+        figures = {**found.means, "f1_se": found.standard_errors["f1"]}
         cutoff = {"cutoff": self.cutoff} if self.cutoff else {}
         return {"name": self.name, **figures, **cutoff, "sets": self.of}
 
@@ -182,7 +182,7 @@ def evaluate(
 
     started = time.monotonic()
     rows = rows_of_queries(queries, query, weights=weights)
-    found = per_query(dataset, queries, {id_: search(row.weighted) for id_, row in rows.items()})
+    found = measure(dataset, queries, {id_: search(row.weighted) for id_, row in rows.items()})
     return Evaluation(
         split=split,
         item=item.id,

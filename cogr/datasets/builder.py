@@ -147,13 +147,6 @@ class Options:
                 f"generator.statistical.pair_signals names {name!r}, which is the label itself or "
                 "an id; name columns of numbers such as clicks."
             )
-        if self.threshold is not None and not math.isfinite(self.threshold):
-            raise SettingsError(f"dataset.threshold is {self.threshold}; set it to a finite grade.")
-        if not 0 <= self.dev_share < 1:
-            raise SettingsError(
-                f"dataset.dev_share is {self.dev_share}; set it to a share from 0 up to, not "
-                "including, 1."
-            )
 
 
 def seeded_part(ids: Iterable[str], share: float, seed: int) -> frozenset[str]:

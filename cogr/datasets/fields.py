@@ -236,27 +236,23 @@ def _kind(value: Any) -> str:
     )
 
 
-def _names(text: str) -> list[str]:
-    return text.split()
-
-
-_INLINE = _names("""
+_INLINE = """
     a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark nobr o:p q
     rp rt ruby s samp small span strike strong time tt u var
-""")
+"""
 _WITHIN_A_WORD = ("sub", "sup", "wbr")
-_BLOCKS = _names("""
+_BLOCKS = """
     address area article aside audio base blockquote body br button canvas caption center col
     colgroup dd details dialog dir div dl dt embed fieldset figcaption figure footer form frame
     frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html iframe input legend li link main map menu
     meta nav noscript object ol optgroup option output p picture pre progress script section select
     source style summary svg table tbody td template textarea tfoot th thead title tr track ul video
-""")
+"""
 _GAP = "\0"
 _INSTEAD = {
-    **dict.fromkeys(_INLINE, _GAP),
+    **dict.fromkeys(_INLINE.split(), _GAP),
     **dict.fromkeys(_WITHIN_A_WORD, ""),
-    **dict.fromkeys(_BLOCKS, "\n"),
+    **dict.fromkeys(_BLOCKS.split(), "\n"),
 }
 # A known element, with attributes in HTML's syntax; so "a <b and c> d" and "List<String>" are text.
 _TAG = re.compile(

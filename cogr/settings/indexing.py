@@ -140,17 +140,11 @@ class Sampling(Table):
     temperature: float = Field(0.7, ge=0, le=2, description="0 takes the most probable token")
     top_p: float = Field(0.8, gt=0, le=1, description="Nucleus mass; 1 is off")
     top_k: int = Field(
-        20, ge=0, description="Most probable tokens to draw from; 0 is off, and so is -1"
+        20, ge=0, description="Most probable tokens to draw from; 0 is off (the paper: -1)"
     )
     max_tokens: int = Field(
         512, ge=1, description="Longest completion (paper, max_response_length)"
     )
-
-    @field_validator("top_k", mode="before")
-    @classmethod
-    def _off(cls, top_k: object) -> object:
-        # The paper and vLLM spell it -1 (table "sampling").
-        return 0 if top_k == -1 else top_k
 
 
 class EndpointSettings(Table):

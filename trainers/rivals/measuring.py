@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cogr.errors import UserError
-from cogr.metrics import Cutoff, Figures, per_query, set_figures, sets_of, sweep_cutoff
+from cogr.metrics import Cutoff, Figures, measure, set_figures, sets_of, sweep_cutoff
 from cogr.records import Dataset, Query
 from trainers.rivals import Fitted, Ranked, Sets
 
@@ -79,7 +79,7 @@ def figures(
         sets: name of `CUTS` -> the sets by this cut. The first are the retrieved sets.
     """
     (_, retrieved), *others = sets.items()
-    found = per_query(dataset, queries, retrieved, ids_of(run))
+    found = measure(dataset, queries, retrieved, ids_of(run))
     more = {name: set_figures(dataset, queries, sets_of(ids)).values["f1"] for name, ids in others}
     return Figures(found.queries, {**found.values, **more}, found.weights)
 

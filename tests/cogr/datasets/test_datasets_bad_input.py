@@ -138,8 +138,6 @@ def test_bad_input_is_one_sentence_that_names_file_and_line(
 
 
 SETTINGS: list[tuple[str, dict[str, Any], str]] = [
-    ("jsonl", {"threshold": float("nan")}, "dataset.threshold is nan"),
-    ("jsonl", {"dev_share": -0.1}, "dataset.dev_share is -0.1"),
     ("jsonl", {"pair_signals": ("grade",)}, "pair_signals names 'grade', which is the label"),
     ("jsonl", {"columns": Columns(text=("txt",))}, "columns.text names 'txt', .*such as 'text'"),
     ("jsonl", {"fields": ("titl",)}, r"publish.fields names 'titl', .*'title' \(id, title"),

@@ -42,7 +42,7 @@ def figures(task: Task, found: Fitted, split: Any = "test") -> Mapping[str, floa
     queries = task.dataset.require(split)
     run = ids_of(checked_run("", found.rank(queries, 100), queries, 100))
     whole = found.rank(queries, len(task.dataset.items))
-    return measure(task.dataset, queries, found.sets(whole) if found.sets else run, run)
+    return measure(task.dataset, queries, found.sets(whole) if found.sets else run, run).means
 
 
 def unlabelled(task: Task) -> Task:
