@@ -311,7 +311,7 @@ class Artefact:
         dense[items] = p
         # A text keeps weight 1 when it finds nothing, or only the training query's own anchors.
         words = [*([number] if owners.size else []), *selection.keywords]
-        order = self.scored.order(
+        ordering, weights = self.scored.order(
             retrieved,
             dense[retrieved],
             words,
@@ -319,9 +319,9 @@ class Artefact:
             limit=K_MAX - len(selection.keywords),
         )
         return Spelled(
-            (*words, *order.keywords),
+            (*words, *ordering),
             int(owners.size > 0),
-            order.weights,
+            weights,
             retrieved,
             selection.value,
         )
@@ -380,7 +380,7 @@ class Artefact:
         retrieved = self.keywords.writable.covered(keywords, state.forced)
         hits = float(p[np.isin(items, retrieved)].sum())
         value = f1_of(hits, retrieved.size, state.expected)
-        return replace(found, keywords=keywords, value=value, retrieved=retrieved.size, hits=hits)
+        return replace(found, keywords=keywords, value=value)
 
     def edit_states(
         self,

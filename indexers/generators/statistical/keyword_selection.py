@@ -98,15 +98,11 @@ class Selection:
         keywords: chosen keywords, in the order of choice, at most `limit`.
         value: expected F1 (`f1_of`) of the retrieved set: owners of the keywords, and the forced
             items.
-        retrieved: size of the retrieved set.
-        hits: sum of p over the retrieved set.
         cost: summed cost of the keywords, in the unit of `value`.
     """
 
     keywords: tuple[int, ...]
     value: float
-    retrieved: int
-    hits: float
     cost: float = 0.0
 
     @property
@@ -181,7 +177,7 @@ def select_keywords(
     expected = float(p.sum()) if expected_relevant is None else expected_relevant
     forced_items = np.unique(np.asarray(list(forced), dtype=np.int64))
     hits = float(p[forced_items].sum())
-    best = Selection((), f1_of(hits, forced_items.size, expected), forced_items.size, hits)
+    best = Selection((), f1_of(hits, forced_items.size, expected))
     # Of perhaps a million items few have p above 0; their positions are found once.
     positive = np.flatnonzero(p > 0)
     cut, bound = _cut(p, positive, expected)
@@ -300,7 +296,7 @@ class _Subgraph:
                 kept.remove(keyword)
         value = f1_of(hits, retrieved, expected)
         words = tuple(int(self.keywords[keyword]) for keyword in kept)
-        return Selection(words, value, retrieved, hits, float(self.costs[kept].sum()))
+        return Selection(words, value, float(self.costs[kept].sum()))
 
 
 def slices(values: Ints, starts: Ints, rows: Ints) -> Ints:

@@ -10,7 +10,6 @@ its F1: `keyword_selection` decides which items a query retrieves.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -49,20 +48,6 @@ keywords that the same retrieved items have.
 
 ROWS = 1000
 """Most items that weights are fitted to: the most probable ones of larger sets."""
-
-
-@dataclass(frozen=True)
-class Order:
-    """Weights and ordering keywords that order a retrieved set.
-
-    Attributes:
-        keywords: ordering keywords, in the order of choice; all their owners are in the set.
-        weights: of the query's keywords as they were given, then of the ordering keywords; empty
-            when p says nothing about the set, and every keyword weighs 1.
-    """
-
-    keywords: tuple[int, ...]
-    weights: tuple[float, ...]
 
 
 class ScoredIndex:
@@ -107,7 +92,7 @@ class ScoredIndex:
 
     def order(
         self, items: Ints, p: Floats, words: Sequence[int], *, own: tuple[int, Ints], limit: int
-    ) -> Order:
+    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """Weights for a query's keywords, and ordering keywords beside them.
 
         Args:
@@ -116,9 +101,14 @@ class ScoredIndex:
             words: the query's keywords, with or without its own text.
             own: the query's own text as a keyword (-1: no item has it) and the items that it finds.
                 It is never an ordering keyword.
+
+        Returns:
+            Ordering keywords, in the order of choice, whose owners are all in the set; and weights:
+            of the query's keywords as they were given, then of the ordering keywords. There are
+            none when p says nothing about the set, and every keyword weighs 1.
         """
         if not items.size or not words:
-            return Order((), ())
+            return (), ()
         given = np.array(words, dtype=np.int64)
         owners = [own[1] if word == own[0] else self.ownership.owners(word) for word in words]
         best = np.argsort(-p, kind="stable")
@@ -126,10 +116,10 @@ class ScoredIndex:
         target = SCORE * p[rows_at]
         parts = self.parts(items[rows_at], given, owners)
         if not target.sum() or not parts.sum():
-            return Order((), ())
+            return (), ()
         candidates, columns = self._candidates(items, rows_at, best[:PAGE], {*words, own[0]})
         chosen, weights = _pursuit(parts, columns, target, limit)
-        return Order(tuple(int(word) for word in candidates[chosen]), _rounded(weights))
+        return tuple(int(word) for word in candidates[chosen]), _rounded(weights)
 
     def _candidates(
         self, items: Ints, rows: Ints, best: Ints, taken: set[int]

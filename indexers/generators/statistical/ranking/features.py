@@ -100,7 +100,8 @@ class CandidatePairs:
     """Candidate pairs, grouped by query.
 
     Attributes:
-        x: features, (pairs, features), named by `feature_names`.
+        x: features, (pairs, features): `FEATURES`, then `FEW_FEATURES` where training queries are
+            few, `ENCODED_FEATURES` with an encoder, three a signal of pairs.
         query: row of the query in the batch, ascending, (pairs,).
         item: item, ascending within a query, (pairs,).
     """
@@ -188,14 +189,6 @@ def rank_shares(row: Ints, values: Floats) -> Floats:
     first = np.searchsorted(row, row)
     shares: Floats = (places - first + 1) / (np.searchsorted(row, row, side="right") - first)
     return shares
-
-
-def feature_names(width: int) -> list[str]:
-    """Names of so many features: `FEATURES`, then `FEW_FEATURES` where training queries are few,
-    `ENCODED_FEATURES` with an encoder, two a signal of items and three a signal of pairs.
-    """
-    more = width - len(FEATURES)
-    return [*FEATURES, *(f"more_{number}" for number in range(more))]
 
 
 @dataclass(frozen=True, slots=True)

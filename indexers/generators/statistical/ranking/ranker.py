@@ -25,7 +25,6 @@ from indexers.generators.statistical.keyword_selection import exact_cut
 from indexers.generators.statistical.ranking.features import (
     CandidatePairs,
     candidates,
-    feature_names,
 )
 from indexers.generators.statistical.ranking.matrices import (
     Csr,
@@ -254,7 +253,7 @@ def _weights(labels: Floats, relevant: Floats, query: Ints, rng: np.random.Gener
 def _train(x: Floats, y: Floats, weight: Floats, size: Mapping[str, int], seed: int) -> Any:
     settings = {**MODEL, **size, "seed": seed}
     rounds = settings.pop("rounds")
-    data = lightgbm.Dataset(x, y, weight=weight, feature_name=feature_names(x.shape[1]))
+    data = lightgbm.Dataset(x, y, weight=weight)
     return lightgbm.train(settings, data, rounds)
 
 

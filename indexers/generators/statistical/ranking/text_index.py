@@ -100,10 +100,8 @@ class PairSignals:
         shape = (len(rows), len(numbers))
         values = [np.log1p([*found.values()]).astype(np.float32) for found in columns]
         places = [tuple(np.array([*found]).T) for found in columns]
-        made = [sp.csr_matrix(pair, shape=shape) for pair in zip(values, places, strict=True)]
-        for matrix in made:
-            matrix.sort_indices()
-        return cls(rows, made)
+        placed = zip(values, places, strict=True)
+        return cls(rows, [sp.csr_matrix(one, shape=shape) for one in placed])
 
     def of(self, texts: Sequence[str]) -> list[Csr]:
         """The rows of these texts, (texts, items) for each column; empty rows for unknown texts."""

@@ -74,9 +74,6 @@ def test_the_budget_holds_and_the_value_is_what_it_says(world: World) -> None:
     p, ownership, limit, expected, forced = world
     found = run(world)
     assert len(found.keywords) == len(set(found.keywords)) <= limit
-    covered = ownership.covered(found.keywords, forced)
-    assert found.retrieved == covered.size
-    assert found.hits == pytest.approx(p[covered].sum())
     assert found.value == pytest.approx(value_of(p, ownership, found.keywords, forced, expected))
     assert found.value >= value_of(p, ownership, (), forced, expected) - 1e-9
     assert found.value <= best_by_search(world) + 1e-9

@@ -63,12 +63,13 @@ def test_the_retrieved_set_does_not_change(
     chosen = [word for word in words if word != own[0]]
     items = ownership.covered(chosen, own[1])
     given = [*([own[0]] if own[1].size else []), *chosen]
-    order = ScoredIndex(ownership, ownership).order(items, p[items], given, own=own, limit=limit)
-    assert (ownership.covered([*chosen, *order.keywords], own[1]) == items).all()
-    assert len(order.keywords) <= limit
-    assert len({*given, own[0], *order.keywords}) == len({*given, own[0]}) + len(order.keywords)
-    assert all(map(is_weight, order.weights))
-    assert len(order.weights) == (len(given) + len(order.keywords) if order.weights else 0)
+    scored = ScoredIndex(ownership, ownership)
+    ordering, weights = scored.order(items, p[items], given, own=own, limit=limit)
+    assert (ownership.covered([*chosen, *ordering], own[1]) == items).all()
+    assert len(ordering) <= limit
+    assert len({*given, own[0], *ordering}) == len({*given, own[0]}) + len(ordering)
+    assert all(map(is_weight, weights))
+    assert len(weights) == (len(given) + len(ordering) if weights else 0)
 
 
 def test_ordering_keywords_are_said_by_people_or_titles(
