@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from pyarrow import parquet
+
 from cogr.records import SIDES, Side, self_text
 from cogr.snapshots import Provenance, Row, Snapshot
 from cogr.snapshots.writing import write_snapshot
@@ -64,6 +67,8 @@ class Told:
         ]
         for side in SIDES:
             self.log(number, side, steps)
+            if number:
+                self.completions(number, side, HOSTILE if hostile else ("oak, teal", "sofa"))
         reason = "dev F1 0.5000 -> 0.4000" if verdict == "rejected" else ""
         done = Round(number=number, stages=tuple(stages), verdict=verdict, reason=reason)
         self.state = State(rounds=(*self.state.rounds, done))
@@ -98,6 +103,16 @@ class Told:
             for step in range(1, steps + 1)
         ]
         (folder / f"r{number:03d}-{side}.jsonl").write_text("\n".join(lines) + "\n")
+
+    def completions(self, number: int, side: Side, texts: Sequence[str]) -> None:
+        """The last step's completions as TRL writes them, in messages."""
+        rows = [
+            {"step": 6, "completion": [{"role": "assistant", "content": text}]}
+            | {"retrieval": 0.25 * at, "entity": f"{side}-{at}", "advantage": 0.0}
+            for at, text in enumerate(texts)
+        ]
+        file = self.run.folder("logs") / f"r{number:03d}-{side}.parquet"
+        parquet.write_table(pa.Table.from_pylist(rows), file)
 
     def _output(self, name: str, number: int, pair: Mapping[Side, Snapshot]) -> str:
         if name.startswith("train-"):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from cogr.errors import TrainingError
 from cogr.records import SIDES, SPLITS, Dataset, Say, Side, Split
@@ -30,14 +30,18 @@ from trainers.training.contest import (
     round_name,
     rounds_table,
 )
+from trainers.training.grpo import text_of
 from trainers.training.rounds import Round, Run, with_dev
 
 if TYPE_CHECKING:
     from trainers.report.figures import Figure
 
 PACKAGE = "trainers.report"
+_SAMPLED = 8
+"""How many completions of each side are shown."""
 Drawn = Mapping[str, Sequence["Figure"]]
 """Section of the page -> its figures."""
+T = TypeVar("T")
 Snapshots = Mapping[Side, Snapshot]
 """The snapshots of one round."""
 
@@ -138,6 +142,12 @@ class Facts:
                 steps.append(json.loads(line))
         return StageLog(number, side, [step for step in steps if isinstance(step, dict)])
 
+    @property
+    def sampled(self) -> Mapping[Side, Path]:
+        """The completions that each side's last GRPO stage kept."""
+        files = sorted(self.run.folder("logs").glob("r*.parquet"))
+        return {side: file for file in files for side in SIDES if file.stem.endswith(side)}
+
     @cached_property
     def lengths(self) -> list[Mapping[int, int]]:
         """Round by round: words in a keyword -> number of such distinct keywords of both sides."""
@@ -212,6 +222,13 @@ def _bubble(
     return Bubble(word, added, p, r, len(items) + len(owners["query"]))
 
 
+def evenly(found: Sequence[T], count: int) -> list[T]:
+    """So many of a sequence, in its order, from the middles of equally long stretches."""
+    if len(found) <= count:
+        return list(found)
+    return [found[(2 * at + 1) * len(found) // (2 * count)] for at in range(count)]
+
+
 # The page
 
 
@@ -260,8 +277,25 @@ def _values(facts: Facts, figures: Drawn) -> dict[str, Any]:
     return {
         "facts": facts,
         "compared": rounds_table(facts.run, facts.choice, beside=facts.rivals),
+        "completions": _completions(facts),
         "stages": Table("", times),
         "settings": Table.of("", dict(sorted(facts.frozen["settings"].items()))),
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         **figures,
     }
+
+
+def _completions(facts: Facts) -> list[Table]:
+    """Completions of the last step of each side's last GRPO stage, the best reward first."""
+    from pyarrow import parquet
+
+    tables = []
+    for side, file in facts.sampled.items():
+        found = sorted(parquet.read_table(file).to_pylist(), key=lambda one: -one["retrieval"])
+        rows = [
+            {"reward": one["retrieval"], side: one["entity"], "wrote": text_of(one["completion"])}
+            for one in evenly(found, _SAMPLED)
+        ]
+        step = found[0]["step"] if found else 0
+        tables.append(Table(f"{round_name(int(file.stem[1:4]))}, step {step}, {side} side", rows))
+    return tables

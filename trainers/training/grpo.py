@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,7 @@ def run_grpo(inputs: Inputs, side: Side) -> Trained:
     try:
         with log:
             train(trainer)
+            log.keep_completions(Path(trainer.args.output_dir))
     except RuntimeError as error:
         if "probability tensor" not in str(error):
             raise
@@ -186,6 +188,7 @@ class CompletionScorer:
         completion_ids: Sequence[Sequence[int]],
         entity: Sequence[str],
         log_metric: Callable[[str, float], None],
+        log_extra: Callable[[str, list[str]], None],
         **_: object,
     ) -> list[float]:
         """One reward a completion, in order. TRL calls this once a step on every process, and
@@ -204,6 +207,7 @@ class CompletionScorer:
         }
         for name, share in shares.items():
             log_metric(name, float(share))
+        log_extra("entity", list(entity))
         self.seconds += time.perf_counter() - began
         return rewards
 

@@ -89,6 +89,14 @@ class StepLog:
         self._say(f"step {step}: the reward has not risen for {self._window} steps: it ends here")
         return True
 
+    def keep_completions(self, folder: Path) -> None:
+        """Keep the completions of a step, which TRL writes to a stage's folder after its figures,
+        beside the log, in place of those of the step before.
+        """
+        if ranks.is_first():
+            for file in sorted(folder.glob("completions/*.parquet")):
+                file.replace(self._path.with_suffix(".parquet"))
+
     def _record(self, step: int, logs: Mapping[str, Any], **more: Any) -> None:
         names = ("loss", "grad_norm", "learning_rate", "entropy", "kl")
         record = {"step": step, **{name: logs[name] for name in names if name in logs}, **more}
@@ -138,8 +146,9 @@ def as_callback(log: StepLog) -> Any:
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             log.step_begins()
 
-        def on_log(self, _args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if logs and "loss" in logs:
                 control.should_training_stop |= log.logged(state.global_step, logs)
+                log.keep_completions(Path(args.output_dir))
 
     return Callback()

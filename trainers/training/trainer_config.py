@@ -292,6 +292,8 @@ def grpo_config(
         top_k=0,
         max_completion_length=rollouts.max_tokens,
         chat_template_kwargs={"enable_thinking": False},
+        log_completions=True,
+        num_completions_to_print=0,
         seed=seed,
         use_vllm=rollouts.by == "vllm-colocate",
         vllm_mode="colocate",

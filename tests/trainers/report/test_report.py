@@ -14,6 +14,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cogr.errors import MissingExtraError, TrainingError
 from cogr.records import Dataset, Query, Side
@@ -30,6 +32,7 @@ from tests.trainers.report_worlds import Told, whole_run
 from trainers.report import (
     Facts,
     drawn,
+    evenly,
     figures_of,
     moved,
     render,
@@ -96,6 +99,7 @@ def test_it_tells_what_the_run_has_done(told: Page) -> None:
         "Keywords added and dropped",
         "F1 over training steps",
         "rejected: dev F1 0.5000 -> 0.4000",
+        "round 2, step 6, item side reward item wrote 0.250 item-1 sofa 0.000 item-0 oak, teal",
     ):
         assert words in told.text
 
@@ -162,7 +166,7 @@ def test_hostile_text_is_text(tmp_path: Path) -> None:
     assert not {"script", "img"} & set(page.tags)
     assert page.tags.count("style") == page.tags.count("link") == 1
     assert not [name for name, _ in page.attributes if name.startswith("on")]
-    assert "' onmouseover='" in page.text
+    assert "{{ 7 * 7 }}" in page.text
     assert not {"\x00", "\x1b", "\u202e"} & set(html)
     assert "x" * 301 not in html
 
@@ -252,6 +256,13 @@ def test_a_bubble_is_how_well_a_keyword_matches_by_itself(tmp_path: Path) -> Non
     assert (bad.added, bad.p, bad.r, bad.entities) == (True, 1 / 2, 1 / 2, 3)
     assert (old.added, old.p, old.r, old.entities) == (False, 1.0, 1 / 2, 2)
     assert [one.keyword for one in found][:2] == ["good", "bad"]
+
+
+@given(st.integers(0, 40), st.integers(1, 5))
+def test_examples_are_spread_evenly(there: int, wanted: int) -> None:
+    chosen = evenly(list(range(there)), wanted)
+    assert len(chosen) == len(set(chosen)) == min(there, wanted)
+    assert chosen == sorted(chosen)
 
 
 # Drawing

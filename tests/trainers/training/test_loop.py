@@ -35,6 +35,7 @@ from trainers.training.stage import one_start_a_round
 from trainers.training.trainer_config import (
     check_settings,
     grpo_step,
+    is_out_of_memory,
     sft_step,
 )
 
@@ -254,6 +255,7 @@ def scored(
         completion_ids=ids,
         entity=entities,
         log_metric=logged.__setitem__,
+        log_extra=lambda *_: None,
     )
     return found, logged
 
@@ -302,6 +304,15 @@ def test_a_round_that_loses_more_dev_f1_than_the_tolerance_is_rejected() -> None
     )
     assert judged("paper", 0.5, 0.1)[0] == "accepted"
     assert judged("own", None, None) == ("accepted", "no dev split to judge by")
+
+
+def test_memory_errors_are_told_from_other_errors() -> None:
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"))
+    assert is_out_of_memory(
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+    )
+    assert not is_out_of_memory(RuntimeError("shape mismatch"))
 
 
 def test_one_start_does_a_round_where_nothing_needs_one_of_its_own(

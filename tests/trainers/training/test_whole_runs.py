@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
 from cogr.errors import CheckFailedError, LockedError, TrainingError
 from cogr.snapshots import open_snapshot
@@ -40,6 +41,10 @@ def test_sft_and_a_round_leave_models_snapshots_logs_and_figures(trained: Shop) 
         "keywords",
         "seconds",
     } <= set(json.loads(steps[0]))
+    kept = parquet.read_table(store.local("runs/main/logs/r001-query.parquet")).to_pylist()
+    assert {row["step"] for row in kept} == {2}
+    assert {row["entity"] for row in kept} <= trained.workspace().dataset.relevant.keys()
+    assert all(0 <= row["retrieval"] <= 1 for row in kept)
     for round_ in (sft, first):
         evaluation = round_.stage("evaluate")
         assert set(evaluation.notes) == {"train", "dev", "test"}
