@@ -1,8 +1,8 @@
 """The one filter for the texts of queries, whichever way they come in: logs, clicks, the expander's
 backlog and cache.
 
-A text with an e-mail address, an international telephone number, or the number of a payment card or
-a bank account with a valid checksum is left out whole, and counted by its reason.
+A text with an e-mail address, an international telephone number, the number of a payment card or a
+bank account with a valid checksum, or an IP address is left out whole, and counted by its reason.
 A text is normalised before it is matched: compatibility forms, digits of other scripts, invisible
 characters and dashes hide nothing. National telephone numbers, names and postal addresses have no
 form of their own; few people ask them, so that a least number of clients keeps them out.
@@ -10,6 +10,7 @@ form of their own; few people ask them, so that a least number of clients keeps 
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import unicodedata
 from collections import Counter
@@ -27,7 +28,7 @@ TOO_LONG = f"queries longer than {LONGEST} characters"
 EMPTY = "queries without a letter or digit"
 
 _FEWEST_DIGITS = 4
-"""Of a number that is looked for."""
+"""Of a number that is looked for; an IPv6 address may have fewer."""
 _INVISIBLE = {"Cf", "Cs", "Mn", "Me"}
 _FILLERS = "\u115f\u1160\u2800\u3164"
 _EMAIL = re.compile(r"[\w.+-]+\s?@\s?[\w-]+(?:\.[\w-]+)+")
@@ -37,6 +38,9 @@ _CARD = re.compile(r"3[47]\d{13}|(?:[2456]\d|35)\d{14}(?:\d{3})?")
 """Not of 13 and 14 digits, which are those of article numbers (EAN, GTIN)."""
 _IBAN = re.compile(r"(?<![a-z0-9])[a-z]{2}\d{2}(?:[ .-]?[a-z0-9]){11,}")
 _IBAN_LENGTHS = range(15, 35)
+_IP = re.compile(
+    r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?!\.?\d)|(?<![\w:.])(?=[a-f:.]*\d)[\da-f.]*:[\da-f:.]+(?!\w)"
+)
 
 
 class QueryFilter:
@@ -68,7 +72,7 @@ def personal_data(text: str) -> str:
     text = _plain(text)
     if "@" in text and _EMAIL.search(text):
         return "an e-mail address"
-    if sum(map(str.isdecimal, text)) < _FEWEST_DIGITS:
+    if sum(map(str.isdecimal, text)) < _FEWEST_DIGITS and ":" not in text:
         return ""
     for kind, found in _KINDS.items():
         if found(text):
@@ -120,10 +124,23 @@ def _has_account(text: str) -> bool:
     )
 
 
+def _has_ip(text: str) -> bool:
+    return any(_is_ip(found) or _is_ip(found.rstrip(".:")) for found in _IP.findall(text))
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 _KINDS = {
     "a telephone number": _has_phone,
     "a payment card number": _has_card,
     "a bank account number": _has_account,
+    "an IP address": _has_ip,
 }
 
 
