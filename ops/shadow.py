@@ -16,7 +16,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,26 +36,34 @@ IN_A_ROW = 10
 """Failed queries in a row after which a replay ends, because that means an outage; all of them in
 a log that is shorter.
 """
+MOST_LITERAL = 1000
+"""Most literal matches of a query that are looked up."""
 _EXACT = {"search_type": "dfs_query_then_fetch"}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A search's answer."""
+    """A search's answer; `kept` is the share of the query's literal matches that it finds at any
+    rank.
+    """
 
     ids: Sequence[str]
     seconds: float
     source: str = ""
     expanding: float = 0.0
+    kept: float = 0.0
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One query's two answers."""
+    """One query's two answers, and how many literal matches it has: items with every word of it in
+    one field that today's search reads.
+    """
 
     searched: Searched
     present: Answer
     candidate: Answer
+    literal: int = 0
 
     @property
     def overlap(self) -> float:
@@ -132,7 +140,18 @@ class Search:
     id_field: str = "_id"
     expander: ExpanderClient | None = None
 
-    def ask(self, query: str) -> Answer:
+    def literal(self, query: str) -> list[str]:
+        """Ids of the items with every word of the query in one field of the body, `MOST_LITERAL` at
+        most. Raises as `ask`.
+        """
+        fields = list(dict.fromkeys(_fields(self.body.template)))
+        if not fields or self.index is None:
+            return []
+        words = {"query": query, "fields": fields, "operator": "and", "lenient": True}
+        body = {"query": {"multi_match": words}, "size": MOST_LITERAL}
+        return [self._id(hit, self.index) for hit in self._hits(self.index, body, {})]
+
+    def ask(self, query: str, literal: Sequence[str] = ()) -> Answer:
         """Raises FailedError, BadRequestError, and UserError for a document without an id."""
         started, expansion, source = time.perf_counter(), NOTHING, ""
         index, params = self.index, dict[str, Any]()
@@ -145,9 +164,15 @@ class Search:
                 "The expander serves no index of a cluster; give it opensearch.url, and publish a "
                 "pair."
             )
-        hits = self._hits(index, self.body.fill(query, expansion), params)
-        ids = [self._id(hit, index) for hit in hits]
-        return Answer(ids, time.perf_counter() - started, source, expanding)
+        body = self.body.fill(query, expansion)
+        ids = [self._id(hit, index) for hit in self._hits(index, body, params)]
+        seconds, kept = time.perf_counter() - started, 0.0
+        if literal:
+            filters = [{"terms": {self.id_field: literal}}]
+            wanted = {"bool": {"must": [body["query"]], "filter": filters}}
+            found = self._hits(index, {"query": wanted, "size": len(literal)}, {})
+            kept = len(found) / len(literal)
+        return Answer(ids, seconds, source, expanding, kept)
 
     def _hits(
         self, index: str, body: Mapping[str, Any], params: dict[str, Any]
@@ -196,8 +221,10 @@ def replay(
         time.sleep(max(0.0, started + number / rate - time.monotonic()))
         try:
             turn = -1 if number % 2 else 1
-            given = [search.ask(searched.text) for search in (present, candidate)[::turn]]
-            done.compared.append(Compared(searched, *given[::turn]))
+            literal = present.literal(searched.text)
+            both = (present, candidate)[::turn]
+            old, new = [search.ask(searched.text, literal) for search in both][::turn]
+            done.compared.append(Compared(searched, old, new, len(literal)))
             in_a_row = 0
         except (FailedError, BadRequestError) as error:
             in_a_row += 1
@@ -277,6 +304,19 @@ def _fill(value: Any, query: str, expansion: Mapping[str, Any]) -> Any:
     return value.replace(QUERY, query)
 
 
+def _fields(value: Any) -> Iterator[str]:
+    """The fields that the matches of a body read."""
+    for inner in value if isinstance(value, list) else ():
+        yield from _fields(inner)
+    for key, inner in value.items() if isinstance(value, Mapping) else ():
+        if key in ("match", "match_phrase"):
+            yield from inner
+        elif key == "fields":
+            yield from (str(name).partition("^")[0] for name in inner)
+        else:
+            yield from _fields(inner)
+
+
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
@@ -286,7 +326,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 _SHOWN = 20
-Share = Callable[[Compared], float]
+Share = Callable[[Answer, Compared], float]
 
 
 def summary(done: Replayed) -> dict[str, Any]:
@@ -300,7 +340,8 @@ def summary(done: Replayed) -> dict[str, Any]:
         "queries": len(compared),
         "failed": dict(done.failed),
         "overlap": _mean(compared, lambda one: one.overlap),
-        "clicked": _clicked([one for one in compared if one.searched.clicked]),
+        "clicked": _shares([one for one in compared if one.searched.clicked], _recall),
+        "literal": _shares([one for one in compared if one.literal], lambda one, _: one.kept),
         "zero_results": _zero_results(compared),
         "sources": dict(sources.most_common()),
         "milliseconds": {
@@ -328,7 +369,7 @@ def rows(done: Replayed) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["overlap"], -row["searches"], row["query"]))
 
 
-def _mean(compared: Sequence[Compared], value: Share) -> dict[str, float]:
+def _mean(compared: Sequence[Compared], value: Callable[[Compared], float]) -> dict[str, float]:
     values = np.array([value(one) for one in compared], np.float64)
     weights = np.array([one.searched.count for one in compared], np.float64)
     figures = Figures(tuple(one.searched.text for one in compared), {"mean": values}, weights)
@@ -338,20 +379,21 @@ def _mean(compared: Sequence[Compared], value: Share) -> dict[str, float]:
     }
 
 
-def _clicked(compared: Sequence[Compared]) -> dict[str, Any] | None:
+def _recall(answer: Answer, one: Compared) -> float:
+    return len(one.searched.clicked.intersection(answer.ids)) / len(one.searched.clicked)
+
+
+def _shares(compared: Sequence[Compared], share: Share) -> dict[str, Any] | None:
     if not compared:
         return None
 
-    def recall(ids: Collection[str], one: Compared) -> float:
-        return len(one.searched.clicked.intersection(ids)) / len(one.searched.clicked)
-
     def gain(one: Compared) -> float:
-        return recall(one.candidate.ids, one) - recall(one.present.ids, one)
+        return share(one.candidate, one) - share(one.present, one)
 
     return {
         "queries": len(compared),
-        "present": _mean(compared, lambda one: recall(one.present.ids, one)),
-        "candidate": _mean(compared, lambda one: recall(one.candidate.ids, one)),
+        "present": _mean(compared, lambda one: share(one.present, one)),
+        "candidate": _mean(compared, lambda one: share(one.candidate, one)),
         "difference": _mean(compared, gain),
     }
 

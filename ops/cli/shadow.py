@@ -74,12 +74,13 @@ def shadow(
 
 def show(out: Console, found: Mapping[str, Any]) -> None:
     """The figures for people, today's search beside the other one."""
-    zero, took, clicked = found["zero_results"], found["milliseconds"], found["clicked"]
+    zero, took = found["zero_results"], found["milliseconds"]
     rows = []
-    if clicked:
-        change = f"{_spell(clicked['difference'], sign='+')}, {clicked['queries']:,} queries"
-        sides = _spell(clicked["present"]), _spell(clicked["candidate"])
-        rows.append(("recall of clicked items", *sides, change))
+    titles = {"clicked": "recall of clicked items", "literal": "literal matches kept"}
+    for name in (name for name in titles if found[name]):
+        of = found[name]
+        change = f"{_spell(of['difference'], sign='+')}, {of['queries']:,} queries"
+        rows.append((titles[name], _spell(of["present"]), _spell(of["candidate"]), change))
     counts = f"{zero['gained_searches']:,} gained, {zero['lost_searches']:,} lost"
     zeros = _spell(zero["present"]), _spell(zero["candidate"])
     rows.append(("searches without results", *zeros, counts))

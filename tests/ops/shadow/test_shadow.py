@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -85,20 +86,22 @@ def compared(
     present: str,
     candidate: str,
     clicked: str = "",
+    kept: float | None = None,
 ) -> Compared:
     searched = Searched(text, count, set(clicked))
     seconds = 0.01
     return Compared(
         searched,
-        Answer(tuple(present), seconds),
-        Answer(tuple(candidate), 2 * seconds, "index", seconds / 2),
+        Answer(tuple(present), seconds, kept=1.0),
+        Answer(tuple(candidate), 2 * seconds, "index", seconds / 2, kept or 0.0),
+        0 if kept is None else 4,
     )
 
 
 def test_the_summary_weighs_by_searches() -> None:
     done = Replayed(
         [
-            compared("a", 3, "xy", "xz", "xz"),
+            compared("a", 3, "xy", "xz", "xz", 0.25),
             compared("b", 1, "", "q"),
             compared("c", 1, "q", ""),
             compared("d", 5, "", ""),
@@ -114,6 +117,8 @@ def test_the_summary_weighs_by_searches() -> None:
         1.0,
         0.5,
     ]
+    literal = found["literal"]
+    assert (literal["queries"], literal["difference"]["mean"]) == (1, -0.75)
     zero = found["zero_results"]
     assert (zero["present"]["mean"], zero["candidate"]["mean"]) == (0.6, 0.6)
     assert (zero["gained"], zero["gained_searches"], zero["lost"], zero["lost_searches"]) == (
@@ -130,7 +135,7 @@ def test_the_summary_weighs_by_searches() -> None:
     }
     assert [row["query"] for row in rows(done)] == ["b", "c", "a", "d"]
     without = summary(Replayed([compared("a", 1, "x", "x")]))
-    assert without["clicked"] is None
+    assert without["clicked"] is without["literal"] is None
     assert compared("", 1, "abc", "a").overlap == pytest.approx(1 / 3)
 
 
@@ -140,7 +145,10 @@ class Scripted:
     def __init__(self, failing: frozenset[str] = frozenset()) -> None:
         self.failing, self.asked = failing, list[str]()
 
-    def ask(self, query: str) -> Answer:
+    def literal(self, _: str) -> list[str]:
+        return []
+
+    def ask(self, query: str, literal: Sequence[str]) -> Answer:
         self.asked.append(query)
         if query in self.failing:
             raise FailedError("away", "timeout")

@@ -105,6 +105,10 @@ def test_a_log_is_replayed_against_both(shadow: Shadow) -> None:
     assert (found["searches"], found["queries"], found["failed"]) == (6, 4, {})
     clicked = found["clicked"]
     assert (clicked["present"]["mean"], clicked["candidate"]["mean"]) == (0.25, 1.0)
+    # Of "velvet" and "oak table", which titles have; no keyword finds the first.
+    literal = found["literal"]
+    assert literal["queries"] == 2
+    assert literal["present"]["mean"] == literal["candidate"]["mean"] == 1.0
     zero = found["zero_results"]
     assert (zero["gained"], zero["gained_searches"]) == (["Green COUCH"], 3)
     assert (zero["lost"], zero["lost_searches"]) == ([], 0)
@@ -118,6 +122,7 @@ def test_a_log_is_replayed_against_both(shadow: Shadow) -> None:
     assert rows["oak table"]["present"] == rows["oak table"]["candidate"] == ["b"]
     shown = shadow().out
     assert "6 searches, 4 queries" in shown
+    assert "literal matches kept" in shown
     assert "new results for: Green COUCH" in " ".join(shown.split())
 
 
@@ -133,6 +138,10 @@ def test_a_combination_is_a_body_of_the_same_index(shadow: Shadow, world: World)
     assert ended.status == 0, ended.err
     assert ended.json["zero_results"]["lost_searches"] == 0
     assert ended.json["clicked"]["candidate"]["mean"] == 1.0
+    # Keywords alone lose what titles name.
+    (world.folder / "alone.json").write_text('{"query": "{{clause}}"}')
+    alone = shadow("--candidate", world.folder / "alone.json", "--json").json
+    assert alone["literal"]["difference"]["mean"] < 0
 
 
 @pytest.mark.parametrize(
