@@ -20,14 +20,21 @@ from indexers.backends.opensearch.indexes import refresh
 from indexers.backends.opensearch.push import change_documents
 from indexers.workspace import Workspace
 from ops.expander import precomputed
+from tests.commands import Command, Ended
 from tests.indexers.backends.opensearch_worlds import flags_of
-from tests.indexers.conftest import Command
 from tests.ops.expander.expander_worlds import Running, freeze, running, wait_for, workspace
 
 BRANDS, NOUNS = ("Brüggmann", "ACME", "Penharrow"), ("sofa", "table", "lamp", "shelf")
 KINDS = {"sofa": "couch", "table": "desk", "lamp": "light", "shelf": "rack"}
 TEXTS = 'publish.text_fields=["title"]'
 IDS = ("--id-field", "sku")
+PINNED, BURIED = 55, 56
+RULES = f"""rule,query,item,keyword
+pin,couch,C-{PINNED},
+bury,couch,C-{BURIED},
+synonym,couch,,settee
+"""
+"""Of products that are there each night: a shelf, a sofa."""
 
 
 def title_of(number: int) -> str:
@@ -94,9 +101,17 @@ class Shop:
         return [one.id for one in pair]
 
     def queries(self) -> list[str]:
-        """A brand, an identifier, a title, and words that no title has."""
+        """Brands, an identifier, a title, and words that no title has."""
         middle = self.numbers[self.size // 2]
         return [*BRANDS, f"C-{middle}", title_of(middle), *KINDS.values()]
+
+    def check_rules(self, query: str, ids: list[str], whole: list[str]) -> None:
+        """What the merchant decided holds at any moment."""
+        if query == "couch":
+            assert whole[0] == f"de:C-{PINNED}"
+            assert f"de:C-{BURIED}" not in ids
+        if query == "settee":
+            assert f"de:C-{BURIED}" in ids
 
     def ask(self, expander: Running, query: str) -> None:
         """One search of the site, as the docs say, beside text search alone."""
@@ -114,6 +129,7 @@ class Shop:
         hits, wanted = [*first, *found], exact
         assert hits, f"no answer to {query!r}"
         assert all(hit["_source"]["night"] >= night for hit in hits), f"stale: {query!r}"
+        self.check_rules(query, *([hit["_id"] for hit in some] for some in (first, found)))
         if {hit["_index"] for hit in (*hits, *wanted)} == {self.index(self.night)}:
             lost = {hit["_id"] for hit in wanted} - {hit["_id"] for hit in first}
             assert not lost, f"{query!r} loses {lost}"
@@ -139,7 +155,7 @@ def asking(team: Shop, expander: Running) -> Iterator[None]:
     def ask() -> None:
         try:
             while not done.is_set():
-                for query in team.queries():
+                for query in (*team.queries(), "settee"):
                     team.ask(expander, query)
         except BaseException as error:  # noqa: BLE001 (raised below)
             wrong.append(error)
@@ -153,31 +169,35 @@ def asking(team: Shop, expander: Running) -> Iterator[None]:
         raise wrong[0]
 
 
-def test_a_shop_reindexes_each_night(team: Shop, cogr_index: Command) -> None:
-    flags = ["--into", team.alias, *IDS, *flags_of(team.cluster.settings)]
+@pytest.mark.parametrize("nights", [1, pytest.param(5, marks=pytest.mark.drill)])
+def test_a_shop_reindexes_each_night(
+    team: Shop, cogr_index: Command, tmp_path: Path, nights: int
+) -> None:
+    (tmp_path / "rules.csv").write_text(RULES)
+    ruled = ("--set", f"publish.rules={tmp_path / 'rules.csv'}")
+    flags = ["--into", team.alias, *IDS, *flags_of(team.cluster.settings), *ruled, "--json"]
 
-    def run(*given: str, status: int = 0) -> str:
+    def run(*given: str, status: int = 0) -> Ended:
         ended = cogr_index(*given, *flags)
         assert ended.status == status, ended.err
-        return ended.err
+        return ended
 
     team.move(team.make(0), None)
-    assert "Nothing was published into" in run("publish", status=2)
-    serving, query = team.snapshots()
-    run("publish", serving, query, "--no-gate")
+    assert "Nothing was published into" in run("publish", status=2).err
+    serving = run("publish", *team.snapshots(), "--no-gate").json["serving"]
     with running(team.workspace, hot_queries=0) as expander:
         assert expander.expand("couch")["index"] == team.alias
         with asking(team, expander):
-            old, new = team.index(team.night), team.make(team.night + 1)
-            there = ["--into", new, *flags[2:]]
-            ended = cogr_index("publish", serving, "--no-gate", *there)
-            assert ended.status == 0, ended.err
-            team.move(new, old)
-            team.night += 1
-            serving, query = team.snapshots()
-            run("publish", serving, query, "--no-gate")
-            run("verify")
-            team.cluster.call("DELETE", f"/{old}", doing="the team tidies up")
+            for _ in range(nights):
+                old, new = team.index(team.night), team.make(team.night + 1)
+                there = ["--into", new, *flags[2:]]
+                ended = cogr_index("publish", serving, "--no-gate", *there)
+                assert ended.status == 0, ended.err
+                team.move(new, old)
+                team.night += 1
+                serving = run("publish", *team.snapshots(), "--no-gate").json["serving"]
+                run("verify")
+                team.cluster.call("DELETE", f"/{old}", doing="the team tidies up")
         assert team.asked > 20
         assert team.literal[BRANDS[0]] == 20
         assert team.literal[title_of(team.numbers[30])] == 1
@@ -192,7 +212,7 @@ def check_broken_states(team: Shop, expander: Running, run: Any) -> None:
     half = range(team.numbers[0], team.numbers[0] + team.size // 2)
     team.write(now, half, team.night)
     wait_for(lambda: 0.4 < expander.metric("cogr_expander_coverage") < 0.6)
-    assert "30 have no keywords" in run("verify", status=1)
+    assert "30 have no keywords" in run("verify", status=1).err
     run("publish")
     wait_for(lambda: expander.metric("cogr_expander_coverage") == 1)
 
@@ -203,8 +223,8 @@ def check_broken_states(team: Shop, expander: Running, run: Any) -> None:
     wait_for(lambda: expander.metric("cogr_expander_coverage") == 0)
     assert expander.expand(BRANDS[0])["index"] is None
     team.ask(expander, BRANDS[0])
-    assert f"names {bare}, which lacks the field cogr_keywords" in run("verify", status=1)
-    assert f"names {bare} now, which lacks the field" in run("publish")
+    assert f"names {bare}, which lacks the field cogr_keywords" in run("verify", status=1).err
+    assert f"names {bare} now, which lacks the field" in run("publish").err
     wait_for(lambda: expander.client.get("/readyz").status_code == 200)
     run("verify")
 
