@@ -16,7 +16,7 @@ import heapq
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from typing import Any
 from cogr.datasets.reading import Sheet
 from cogr.errors import DataError
 from cogr.keywords import parse, self_keyword
-from cogr.records import Say
+from cogr.records import Query, Say
 from cogr.snapshots import (
     RULES,
     Manifest,
@@ -39,6 +39,8 @@ from cogr.snapshots import (
     write_set_aside,
 )
 from cogr.snapshots.writing import HEAVIEST, write_snapshot
+from indexers.generators import Completion, Request, query_row
+from indexers.generators.statistical.generator import Statistical, is_installed
 from indexers.workspace import Workspace
 
 MOST_PINS = 10
@@ -117,13 +119,6 @@ class Rules:
         """The queries that get something of their own."""
         return {*self._of_query, *self._twins}
 
-    def lacking(self, known: Mapping[str, Row]) -> set[str]:
-        """Those of them without a row that need one: a synonym only where the other word has one
-        to lend, since a row stands in for keywords that are generated live.
-        """
-        lent = {one for one, twins in self._twins.items() if not known.keys().isdisjoint(twins)}
-        return (lent | self._of_query.keys()) - known.keys()
-
     @property
     def items(self) -> set[str]:
         """The items that get something of their own."""
@@ -148,8 +143,7 @@ class Rules:
         """A query's row as the rules want it; `known` has the rows of `queries` by their texts."""
         own = row.self_keyword
         found: dict[str, float] = {}
-        lent = (known.get(twin, Row("", twin, ())) for twin in self._twins.get(own, ()))
-        for one in (row, *lent):
+        for one in (row, *(known[twin] for twin in self._twins.get(own, ()))):
             for word in self._left(one.weighted, own):
                 found.setdefault(word, one.weighted[word])
         found.pop(own, None)
@@ -237,13 +231,15 @@ def with_rules(workspace: Workspace, ids: Sequence[str], say: Say, *, both: bool
             made += [id_] if id_ in ids else []
             continue
         base = open_snapshot(store, id_).base
-        new = _made(base, rules, serving.get(base.side), say)
+        new = _made(workspace, base, rules, serving.get(base.side), say)
         made += [new.id] if id_ in ids or new.id != id_ else []
     say(f"{len(rules.rules)} rules of {path}: {' and '.join(made)}")
     return made
 
 
-def _made(base: Snapshot, rules: Rules, parent: str | None, say: Say) -> Snapshot:
+def _made(
+    workspace: Workspace, base: Snapshot, rules: Rules, parent: str | None, say: Say
+) -> Snapshot:
     store, manifest = base.store, base.manifest
     note = {"base": base.id, "digest": rules.digest, "rules": [astuple(r) for r in rules.rules]}
     provenance = replace(
@@ -252,7 +248,11 @@ def _made(base: Snapshot, rules: Rules, parent: str | None, say: Say) -> Snapsho
         notes={**manifest.notes, RULES: note},
     )
     missing = rules.items
-    rows = _item_rows(base, rules, missing) if base.side == "item" else _query_rows(base, rules)
+    rows = (
+        _item_rows(base, rules, missing)
+        if base.side == "item"
+        else _query_rows(workspace, base, rules)
+    )
     made = write_snapshot(store, base.side, rows, provenance, manifest.fields)
     if manifest.set_aside and made.id != base.id:
         write_set_aside(store, made.id, read_set_aside(store, base.id))
@@ -268,11 +268,30 @@ def _item_rows(base: Snapshot, rules: Rules, missing: set[str]) -> Iterator[Row]
         yield rules.item_row(row)
 
 
-def _query_rows(base: Snapshot, rules: Rules) -> Iterator[Row]:
+def _query_rows(workspace: Workspace, base: Snapshot, rules: Rules) -> Iterator[Row]:
     wanted = rules.queries
     known = {row.self_keyword: row for row in base.rows() if row.self_keyword in wanted}
-    lacking = rules.lacking(known)
-    numbers = {hashlib.blake2b(own.encode(), digest_size=8).hexdigest(): own for own in lacking}
-    new = [Row(f"rule-{number}", own, ()) for number, own in sorted(numbers.items())]
+    new = sorted(_written(workspace, base, wanted - known.keys()), key=lambda row: row.id)
+    known |= {row.self_keyword: row for row in new}
     merged = heapq.merge(base.rows(), new, key=lambda row: row.id)
     return (rules.query_row(row, known) for row in merged)
+
+
+def _written(workspace: Workspace, base: Snapshot, texts: Collection[str]) -> Iterator[Row]:
+    """Rows of queries that the snapshot lacks, with the keywords that its fit of `statistical`
+    writes for them, since a row stands in for keywords that are generated live.
+    """
+    ids = {hashlib.blake2b(one.encode(), digest_size=8).hexdigest(): one for one in texts}
+    queries = [Query(f"rule-{id_}", text) for id_, text in sorted(ids.items())]
+    if queries and base.manifest.generator.get("kind") == "statistical" and is_installed():
+        with workspace.generator("query", "statistical") as fitted:
+            assert isinstance(fitted, Statistical)
+            items = workspace.backend.serving().get("item")
+            if generator := fitted.live(base.manifest.generator, items):
+                prompter = workspace.prompter("query", "statistical")
+                asked = [Request(one.id, one, prompter(one)) for one in queries]
+                for query, answer in zip(queries, generator.generate(asked), strict=True):
+                    assert isinstance(answer, Completion)
+                    yield query_row(answer, query, base.manifest.k_max)
+                return
+    yield from (Row(query.id, query.text, ()) for query in queries)

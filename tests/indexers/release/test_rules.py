@@ -76,6 +76,23 @@ def test_rules_go_live_on_both_sides_and_back(
     assert found(cogr_index, "living room sofa", flags) == before
 
 
+def test_a_query_that_no_snapshot_has_keeps_what_its_fit_writes(
+    shop: Path, cogr_index: Command
+) -> None:
+    flags = ("--set", "generator.name=statistical", "--set", "publish.tolerance=1")
+    for side in ("item", "query"):
+        assert cogr_index("rebuild", "--side", side, *flags).status == 0
+    before = cogr_index("search", "oak", "--json", *flags).json
+    (shop / "rules.csv").write_text(HEADER + "pin,oak,a,\nsynonym,oak,,quercus\n")
+    assert cogr_index("publish", *flags, "--set", "publish.rules=rules.csv").status == 0
+    oak, quercus = (
+        cogr_index("search", text, "--json", *flags).json for text in ("oak", "quercus")
+    )
+    assert (before["source"], oak["source"]) == ("generator", "index")
+    assert {"oak"} < {*before["keywords"]} < {*oak["keywords"]}
+    assert {*before["keywords"]} < {*quercus["keywords"]}
+
+
 def test_an_update_starts_from_what_the_generator_wrote(shop: Path, cogr_index: Command) -> None:
     (shop / "rules.csv").write_text(HEADER + "forbid,,,sofa\nadd,,b,terrace\n")
     scripted = ("--set", "generator.name=scripted")
