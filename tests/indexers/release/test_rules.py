@@ -13,7 +13,7 @@ from cogr.snapshots import Row
 from indexers.release.rules import MOST_PINS, Rule, Rules
 from tests.indexers.backends.opensearch_worlds import flags_of
 from tests.indexers.conftest import Command
-from tests.shops import write_jsonl
+from tests.shops import write_jsonl, write_sample_part
 
 HEADER = "rule,query,item,keyword\n"
 EXAMPLE = f"""{HEADER}pin,living room sofa,c,
@@ -77,20 +77,22 @@ def test_rules_go_live_on_both_sides_and_back(
 
 
 def test_a_query_that_no_snapshot_has_keeps_what_its_fit_writes(
-    shop: Path, cogr_index: Command
+    tmp_path: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(write_sample_part(tmp_path).parent)
     flags = ("--set", "generator.name=statistical", "--set", "publish.tolerance=1")
     for side in ("item", "query"):
-        assert cogr_index("rebuild", "--side", side, *flags).status == 0
-    before = cogr_index("search", "oak", "--json", *flags).json
-    (shop / "rules.csv").write_text(HEADER + "pin,oak,a,\nsynonym,oak,,quercus\n")
+        ended = cogr_index("rebuild", "--side", side, *flags)
+        assert ended.status == 0, ended.err
+    before = cogr_index("search", "steel", "--json", *flags).json
+    Path("rules.csv").write_text(HEADER + "pin,steel,item-001,\nsynonym,steel,,ferrous\n")
     assert cogr_index("publish", *flags, "--set", "publish.rules=rules.csv").status == 0
-    oak, quercus = (
-        cogr_index("search", text, "--json", *flags).json for text in ("oak", "quercus")
+    steel, ferrous = (
+        cogr_index("search", text, "--json", *flags).json for text in ("steel", "ferrous")
     )
-    assert (before["source"], oak["source"]) == ("generator", "index")
-    assert {"oak"} < {*before["keywords"]} < {*oak["keywords"]}
-    assert {*before["keywords"]} < {*quercus["keywords"]}
+    assert (before["source"], steel["source"]) == ("generator", "index")
+    assert {"steel"} < {*before["keywords"]} < {*steel["keywords"]}
+    assert {*before["keywords"]} < {*ferrous["keywords"]}
 
 
 def test_an_update_starts_from_what_the_generator_wrote(shop: Path, cogr_index: Command) -> None:
