@@ -206,6 +206,10 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cogr_ops: Command) 
         ("log", '{"query": "a", "clicked": "b"}', ("log",), 2, (
             "log, line 1: 'clicked' is not a list; write the ids of the clicked items as a list."
         )),
+        ("log", "", ("log", "--item-path", "/p/"), 2, (
+            "--item-path is '/p/'; write the path of an item with {item} for its id, such as "
+            "/p/{item}."
+        )),
         ("today.json", '{"query":\n {"match"}}', ("log.jsonl",), 2, (
             "today.json, line 2: this is not JSON (Expecting ':' delimiter); write the body of "
             "one search, placeholders in quotes."
