@@ -26,6 +26,7 @@ from indexers.backends.opensearch.foreign_field import (
     fill,
     open_target,
     point_to,
+    scroll,
 )
 from indexers.release import Destination, Released, release, roll_back
 from indexers.release.order import Serving, read_history
@@ -164,18 +165,22 @@ class ForeignIndex(Destination):
 
     def _fill(self, id_: str, say: Say) -> tuple[int, Coverage]:
         mirror, target = mirror_of(open_snapshot(self.store, id_)), self.target
-        name = add_field(self._cluster, target, id_)
-        written = fill(self._cluster, target, name, mirror)
-        say(f"{written} documents of {target.index} got the field {name}")
-        found = compare(self._cluster, target, name, mirror)
-        if found.documents == found.unknown:
+        if not any(
+            mirror.ids.find(target.item_of(hit)) >= 0
+            for hit in scroll(self._cluster, target.index, {"match_all": {}}, **target.wanted)
+        ):
+            found = compare(self._cluster, target, field_of(target.field, id_), mirror)
             theirs, ours = (found.first.get(kind, [])[:2] for kind in ("unknown", "absent"))
             raise UserError(
                 f"No document of {target.index} has the id of an item of {id_}: documents are "
                 f"called {', '.join(map(repr, theirs)) or 'nothing, since there are none'}, items "
                 f"{', '.join(map(repr, ours))}; name the field that holds the item's id, as by "
-                "--id-field sku."
+                "--id-field sku. Nothing was written."
             )
+        name = add_field(self._cluster, target, id_)
+        written = fill(self._cluster, target, name, mirror)
+        say(f"{written} documents of {target.index} got the field {name}")
+        found = compare(self._cluster, target, name, mirror)
         if found.different:
             raise CheckFailedError(
                 f"{found.different} documents of {target.index} have other keywords in {name} than "

@@ -32,6 +32,7 @@ from indexers.backends.opensearch.push import Document, merge_into_documents
 
 _FIELD = re.compile(r"[a-z][a-z0-9_]*")
 _SUFFIX = r"r\d{3,}_[0-9a-f]{12}"
+_ID_TYPES = ("keyword", "byte", "short", "integer", "long", "unsigned_long")
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,19 @@ def open_target(cluster: Cluster, name: str, field: str, id_field: str = "_id") 
             "publish to an index of CoGR's own."
         )
     _check_fields(state, field)
+    _check_id_field(state, id_field)
     return Target(name, field, state, id_field)
+
+
+def _check_id_field(state: IndexState, id_field: str) -> None:
+    found: Mapping[str, Any] = state.mappings
+    for part in id_field.split("."):
+        found = {**found.get("properties", {}), **found.get("fields", {})}.get(part, {})
+    if id_field != "_id" and (type_ := found.get("type")) not in _ID_TYPES:
+        raise UserError(
+            f"--id-field {id_field!r} is {f'of type {type_}' if type_ else 'not a field'} in the "
+            f"index {state.name}; give a field of keywords or whole numbers, such as sku."
+        )
 
 
 def _check_fields(state: IndexState, field: str) -> None:

@@ -96,7 +96,7 @@ def test_an_access_log_gives_searches_and_clicks(tmp_path: Path) -> None:
     }
     assert found.left_out == {"queries with an e-mail address": 1}
     log.write_text(ACCESS)
-    with pytest.raises(DataError, match="log is the log of a web server; say with --item-path"):
+    with pytest.raises(DataError, match="log is the log of a web server; name --item-path"):
         read_whole_log([log])
 
 
