@@ -32,7 +32,6 @@ from typing import TypeVar
 import numpy as np
 from bench_push import node, timed_baseline
 
-from indexers.backends import Backend
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.generators import scripted
@@ -176,7 +175,6 @@ def measure(folder: Path, items: int, url: str | None) -> dict[str, dict[str, fl
     stages.run("publish", lambda: backend.publish({"item": snapshot.id}))
     stages.rows["push"] |= {
         "per_second": round(items / pushed.seconds),
-        "index_mb": _index_mb(backend, snapshot.id),
     }
     if isinstance(backend, OpenSearchBackend):
         baseline = timed_baseline(backend.cluster, snapshot, str(url))
@@ -214,11 +212,6 @@ def _rerun(folder: Path, url: str | None) -> Outcome:
     )
 
 
-def _index_mb(backend: Backend, snapshot: str) -> float:
-    listed = next(one for one in backend.list() if one.snapshot == snapshot)
-    return round((listed.bytes or 0) / 1e6, 1)
-
-
 def table(sizes: dict[int, dict[str, dict[str, float]]]) -> Iterator[str]:
     """Lines: a stage in each, seconds, memory (anonymous of resident) and bytes by size, and how
     much longer an item takes in the largest than in the smallest.
@@ -252,7 +245,7 @@ def table(sizes: dict[int, dict[str, dict[str, float]]]) -> Iterator[str]:
             f"{size:,} items: {total:.1f} s in all ({cpu:.1f} s of CPU with the rerun), peak "
             f"{anonymous:.0f} MB anonymous of {resident:.0f} MB; push {push['per_second']:,} "
             f"documents/s{baseline}, "
-            f"index {push['index_mb']:.0f} MB; rerun {rows['rerun']['seconds']:.1f} s"
+            f"rerun {rows['rerun']['seconds']:.1f} s"
         )
 
 

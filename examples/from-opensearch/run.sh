@@ -46,7 +46,7 @@ trap 'kill $expander 2>/dev/null || true' EXIT
 until python -c 'import urllib.request as u; u.urlopen("http://127.0.0.1:8612/readyz")' 2>/dev/null
 do sleep 1; kill -0 $expander; done
 cogr-ops shadow logs.ndjson --present today.json --index products \
-  --expander http://127.0.0.1:8612 --rate 200 --limit 200 --report shadow.csv
+  --expander http://127.0.0.1:8612 --rate 200 --limit 200
 
 echo "== Against the hidden truth"
 PYTHONPATH=${PYTHONPATH:-}:$OLDPWD $team truth .

@@ -16,6 +16,7 @@ import json
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Literal, TypeVar
 
@@ -144,7 +145,11 @@ class RunFolder:
 
 def new_run(store: Store, side: Side) -> RunFolder:
     """The folder of a new run. Those of earlier runs are removed: workers see that and stop."""
-    store.remove(f"fleet/{side}/runs")
+    earlier = f"fleet/{side}/runs"
+    for run in store.list(earlier):
+        # A worker may still write there; what it leaves, the next run removes.
+        with suppress(OSError):
+            store.remove(f"{earlier}/{run}")
     return RunFolder(store, side, str(time.time_ns()))
 
 

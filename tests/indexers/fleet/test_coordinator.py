@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import shutil
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from cogr.errors import ServiceError, StorageError
-from indexers.fleet.run_files import overview
+from indexers.fleet.run_files import new_run, overview
 from indexers.fleet.worker import Worker
 from indexers.rebuild.assembly import Rebuilt
 from indexers.rebuild.run import RebuildRequest, rebuild_side
@@ -39,6 +40,24 @@ def rebuild_by(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Rebuild
         return rebuild_side(workspace, request, no_bar, lambda _: None).rebuilt
 
     return rebuild
+
+
+def test_a_worker_may_still_write_into_an_earlier_run(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, runs = workspace.store, []
+
+    def busy(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOTEMPTY, "Directory not empty")
+
+    monkeypatch.setattr(shutil, "rmtree", busy)
+    for _ in range(2):
+        runs.append(new_run(store, "item").path)
+        store.write(f"{runs[-1]}/attempts/late", b"")
+    monkeypatch.undo()
+    runs.append(new_run(store, "item").path)
+    assert len({*runs}) == 3
+    assert store.list("fleet/item/runs") == []
 
 
 def test_a_service_that_is_away_stops_the_rebuild_and_the_next_one_goes_on(
