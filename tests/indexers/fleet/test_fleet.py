@@ -138,7 +138,7 @@ def test_entities_that_take_workers_down_are_set_aside(
 
 
 def test_two_coordinators_and_ctrl_c(fleet: Fleet) -> None:
-    fleet.worker(delay="0.3")
+    fleet.worker(delay="1")
     first = fleet.rebuild()
     fleet.wait_until(lambda run: run.held)
     second = fleet.run("rebuild", "--side", "item", "--workers", "celery")
