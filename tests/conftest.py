@@ -233,9 +233,11 @@ def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"s3://{bucket}"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def valkey() -> RedisSettings:
-    """The run's Valkey, no password; each process of tests has a database of its own."""
+    """The run's Valkey, no password; each process of tests has a database of its own. It is started
+    again where it has died since the test before.
+    """
     wanted = ValkeySpec(name=f"{run_name()}-valkey", port=0)
     number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
     url = str(shared(wanted).url).rpartition("/")[0]
