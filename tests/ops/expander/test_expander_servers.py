@@ -148,6 +148,7 @@ def test_a_model_is_asked_once_and_its_answer_cached(
             assert "blue chair" in json.dumps(endpoint.bodies[0]["messages"])
 
 
+@pytest.mark.drill
 def test_a_slow_model_answers_the_next_one(
     tmp_path: Path, valkey: RedisSettings, prefix: str
 ) -> None:
