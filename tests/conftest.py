@@ -233,11 +233,9 @@ def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"s3://{bucket}"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def valkey() -> RedisSettings:
-    """The run's Valkey, no password; each process of tests has a database of its own. It is started
-    again where it has died since the test before.
-    """
+    """The run's Valkey, no password; each process of tests has a database of its own."""
     wanted = ValkeySpec(name=f"{run_name()}-valkey", port=0)
     number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
     url = str(shared(wanted).url).rpartition("/")[0]
