@@ -20,12 +20,12 @@ from cogr.errors import DataError
 from cogr.metrics import full_set, rows_of_queries
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Snapshot
-from indexers.backends.memory import MemoryBackend
 from indexers.rebuild.plan import Job
 from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job
 from indexers.rebuild.update import job_of_changes
 from indexers.release import release
 from indexers.workspace import Workspace
+from trainers.evaluation import ensure_pushed
 
 MEASURES = ("r_new", "p_new", "r_old", "p", "r", "f1")
 Retrieved = Mapping[str, frozenset[str]]
@@ -57,11 +57,11 @@ def new_items(
         release(known, [one.id for one in pair], push=True, gate=False)
         later = known.with_dataset(changes.applied_to(before))
         updated = _written(job_of_changes(later, items, pair[0], changes))
-        found = _retrieved(updated, pair[1], queries)
+        found = _retrieved(later, updated, pair[1], queries)
         yield figures("updated", queries, dataset.relevant, new, found)
         again = _written(make_job(later, items))
         release(later, [again.id], push=True, gate=False)
-        found = _retrieved(again, _written(make_job(later, asked)), queries)
+        found = _retrieved(later, again, _written(make_job(later, asked)), queries)
         yield figures("written again", queries, dataset.relevant, new, found)
 
 
@@ -70,9 +70,11 @@ def _written(job: Job) -> Snapshot:
         return generate_and_freeze(job).snapshot
 
 
-def _retrieved(items: Snapshot, asked: Snapshot, queries: Sequence[Query]) -> Retrieved:
-    backend = MemoryBackend(items.store)
-    backend.push(items)
+def _retrieved(
+    workspace: Workspace, items: Snapshot, asked: Snapshot, queries: Sequence[Query]
+) -> Retrieved:
+    backend = workspace.backend
+    ensure_pushed(backend, items)
 
     def search(keywords: Mapping[str, float]) -> frozenset[str]:
         found = backend.retrieved(keywords, snapshot=items.id)
