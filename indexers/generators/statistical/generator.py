@@ -66,9 +66,11 @@ JUDGE = "judge"
 JOINED = "joined"
 """The key of a fingerprint that names the snapshots that later items joined."""
 
-_OF_DATA = ("dataset_hash", "new", "pair_signals_digest", STACKING, JUDGE, JOINED)
-_OF_PAIR = ("vocabulary", "k_max")
-"""The keys of a fingerprint that follow from the data, and from the snapshot of the other side."""
+_OF_DATA = (
+    *("dataset_hash", "new", "pair_signals_digest", STACKING, JUDGE, JOINED),
+    *("vocabulary", "k_max"),  # which name the snapshot of the other side
+)
+"""The keys of a fingerprint that follow from the data and from the other side."""
 
 AUTO, NO_ENCODER = "auto", "none"
 
@@ -520,8 +522,7 @@ def _latest(store: Store) -> list[str]:
 
 def options_hash(fingerprint: Mapping[str, Any]) -> str:
     """The hash of a fingerprint without what follows from the data and from the other side."""
-    without = (*_OF_DATA, *_OF_PAIR)
-    return fingerprint_hash({key: of for key, of in fingerprint.items() if key not in without})
+    return fingerprint_hash({key: of for key, of in fingerprint.items() if key not in _OF_DATA})
 
 
 def is_installed() -> bool:
