@@ -172,8 +172,8 @@ class StatisticalSettings(Table):
     encoder: str = Field(
         "auto",
         description=(
-            "Encoder that the ranker learns from: a folder, a name on the Hugging Face hub, or "
-            "`minilm`; auto: a MiniLM, if it can be fetched; none"
+            "Encoder that the ranker learns from: a folder, or a name on the Hugging Face hub; "
+            "auto: a MiniLM, if it can be fetched; none"
         ),
     )
     judge: Literal["openai", "transformers", "vllm"] | None = Field(
