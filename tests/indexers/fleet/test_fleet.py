@@ -138,9 +138,9 @@ def test_entities_that_take_workers_down_are_set_aside(
 
 
 def test_two_coordinators_and_ctrl_c(fleet: Fleet) -> None:
-    fleet.worker(delay="1")
+    fleet.worker(delay="0.3")
     first = fleet.rebuild()
-    fleet.wait_until(lambda run: run.held)
+    fleet.wait_until(lambda run: run.held and run.answered)
     second = fleet.run("rebuild", "--side", "item", "--workers", "celery")
     assert second.returncode == 2
     assert f"process {first.pid} on" in second.stderr

@@ -84,7 +84,7 @@ def test_redis_stops_and_goes_on(tmp_path: Path) -> None:
             os.kill(state.pid, signal.SIGKILL)
             wait_for(lambda: expander.expand("green couch")["source"] == "index")
             killed = state
-            wait_for(lambda: not killed.running)
+            wait_for(lambda: not killed.running and servers.free_port(port))
             state = servers.start(wanted)
             assert state.pid != killed.pid
             wait_for(lambda: expander.expand("green couch")["source"] == "cache")
