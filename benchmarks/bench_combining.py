@@ -152,7 +152,7 @@ def prepare(settings: OpenSearchSettings, folder: Path, data: str, *, vectors: b
 
 def rebuilt(workspace: Workspace, side: Any) -> str:
     quiet: Any = lambda *_: nullcontext(lambda _: None)  # noqa: E731
-    return rebuild_side(workspace, RebuildRequest(side), quiet, lambda _: None).rebuilt.snapshot.id
+    return rebuild_side(workspace, RebuildRequest(side), quiet, lambda _: None).snapshot.id
 
 
 def fill(cluster: Cluster, index: str, workspace: Workspace, lsa: Lsa | None) -> None:

@@ -35,9 +35,9 @@ from bench_push import node, timed_baseline
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.generators import scripted
-from indexers.rebuild.assembly import freeze
+from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.plan import generate_missing, make_plan
-from indexers.rebuild.run import Outcome, RebuildRequest, make_job, rebuild_side
+from indexers.rebuild.run import RebuildRequest, make_job, rebuild_side
 from indexers.release.order import probes
 from indexers.workspace import Workspace
 
@@ -166,7 +166,7 @@ def measure(folder: Path, items: int, url: str | None) -> dict[str, dict[str, fl
     job = make_job(workspace, RebuildRequest("item"))
     plan = stages.run("plan", lambda: make_plan(job))
     stages.run("generate", lambda: generate_missing(job, plan, lambda _: None))
-    snapshot = stages.run("assemble", lambda: freeze(job, plan, {}, 0.0)).snapshot
+    snapshot = stages.run("assemble", lambda: freeze(job, plan, {})).snapshot
     backend, store = workspace.backend, workspace.store
     pushed = stages.run("push", lambda: backend.push(snapshot))
     stages.run("mirror", lambda: mirror_of(snapshot))
@@ -183,9 +183,9 @@ def measure(folder: Path, items: int, url: str | None) -> dict[str, dict[str, fl
             "over_baseline": round(baseline / pushed.seconds, 3),
         }
     again = stages.run("rerun", lambda: _rerun(folder, url))
-    if again.rebuilt.generated:
+    if again.generated:
         raise SystemExit(
-            f"The rerun generated {again.rebuilt.generated} items, although nothing had changed."
+            f"The rerun generated {again.generated} items, although nothing had changed."
         )
     if isinstance(backend, OpenSearchBackend):
         backend.cluster.call("DELETE", f"/{pushed.index}", doing="cleaning up")
@@ -202,7 +202,7 @@ def _workspace(folder: Path, url: str | None) -> Workspace:
     return Workspace.open(folder / "cogr.toml", settings)
 
 
-def _rerun(folder: Path, url: str | None) -> Outcome:
+def _rerun(folder: Path, url: str | None) -> Rebuilt:
     """The whole command once more, from the file of items on."""
     return rebuild_side(
         _workspace(folder, url),

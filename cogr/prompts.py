@@ -65,6 +65,11 @@ class Template:
         text = json.dumps([self.side, self.system, self.user], ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
+    @property
+    def shows_results(self) -> bool:
+        """Whether it has a place for search results."""
+        return "{search_results}" in self.user
+
     def varied(self, variant: ItemVariant | QueryVariant) -> Template:
         """The template of a variant: `title` loses the lines with {description}; `search` and
         `proposals` get a line of {search_results}.
@@ -72,7 +77,7 @@ class Template:
         user = self.user
         if variant == "title":
             user = "\n".join(line for line in user.split("\n") if "{description}" not in line)
-        elif variant in ("search", "proposals") and "{search_results}" not in user:
+        elif variant in ("search", "proposals") and not self.shows_results:
             user += "\nSearch results: {search_results}"
         return Template(self.side, self.system, user)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,14 +18,13 @@ from cogr.datasets.fields import Columns
 from cogr.errors import MissingExtraError, SettingsError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.prompts import Cut, Prompter, cut_by_estimate, cut_by_tokenizer
-from cogr.records import Dataset, Entity, Side
+from cogr.records import Dataset, Side
 from cogr.settings import Settings, load_settings
 from cogr.settings.indexing import GeneratorSettings, Sampling
 from cogr.snapshots import Snapshot, check_normalisers, list_snapshots, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.generator import is_installed
-from indexers.rebuild.plan import SEPARATORS, search_results
 
 if TYPE_CHECKING:
     from indexers.backends import Backend
@@ -98,7 +97,7 @@ class Workspace:
         return Prompter(
             prompts.template(side),
             cut=self._cut(side, name),
-            separator=SEPARATORS[prompts.source(side)],
+            separator=_SEPARATORS[prompts.source(side)],
         )
 
     def _cut(self, side: Side, name: str | None) -> Cut:
@@ -172,21 +171,6 @@ class Workspace:
             {newest.id: newest.normaliser, "the query side to be written": NORMALISER}
         )
         return newest.id
-
-    def search_results(
-        self, side: Side, entities: Sequence[Entity]
-    ) -> Callable[[Entity], Sequence[str]] | None:
-        """What a prompt variant such as `search` puts beside each of these entities; None where no
-        prompt
-        asks for it.
-
-        Raises MissingExtraError, and GeneratorError where `statistical` can't learn from the
-        labels.
-        """
-        prompts = self.settings.prompts
-        if "{search_results}" not in prompts.template(side).user:
-            return None
-        return search_results(self, side, entities)
 
     def serving(self, side: Side) -> Snapshot:
         """The snapshot that serves. Raises SnapshotError when there is none."""
@@ -270,5 +254,9 @@ def _endpoint(settings: GeneratorSettings) -> dict[str, Any]:
 
 JUDGING = Sampling(temperature=0.0, top_p=1.0, top_k=0, max_tokens=48)
 """Greedy decoding; long enough for a model that adds a few words to a grade."""
+_SEPARATORS = {"bm25": "; ", "statistical": ", "}
+"""Separators in a prompt. Semicolons separate titles, which are long; keywords look as they do in
+an answer.
+"""
 _NEEDS = {"vllm": ("model",), "transformers": ("model",), "openai": ("model", "openai.base_url")}
 _CAN_BE_CONSTRAINED = ("vllm", "transformers")

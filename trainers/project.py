@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from indexers.inspection import Report
-    from indexers.rebuild.run import Outcome
+    from indexers.rebuild.assembly import Rebuilt
     from indexers.search import Answered
     from trainers.evaluation import Evaluation
     from trainers.report.figures import Figure
@@ -87,9 +87,9 @@ def inspected(found: Report) -> Table:
     return Table.of(f"{found.name}: {found.items:,} items", counts, found.advice)
 
 
-def rebuilt(found: Outcome) -> Table:
+def rebuilt(found: Rebuilt) -> Table:
     """A row for each of the new snapshot's first twenty entities, with its keywords."""
-    snapshot, state = found.rebuilt.snapshot, "serves" if found.published else "does not serve"
+    snapshot, state = found.snapshot, "serves" if found.published else "does not serve"
     rows = [
         {"id": row.id, "text": row.text, "keywords": ", ".join(row.keywords)}
         for row in islice(snapshot.rows(), _SHOWN)

@@ -18,7 +18,7 @@ from indexers.fleet.broker import Broker, Message
 from indexers.fleet.run_files import Attempt, FleetRun, new_run
 from indexers.generators import Failure
 from indexers.lease import Lease
-from indexers.rebuild.cache import GenerationCache, Missing
+from indexers.rebuild.cache import Missing
 from indexers.rebuild.plan import Job, Plan
 from indexers.telemetry import logs, prometheus
 from indexers.telemetry.prometheus import stage
@@ -69,14 +69,14 @@ class Coordinator:
             fingerprint=job.generator.fingerprint,
             to_generate=len(plan.missing),
         )
-        self._cache = GenerationCache(job.store, job.generator.fingerprint)
+        self._cache = job.cache
         self._looking, self._missing = Missing(self._cache, plan.keys), plan.missing
         self._deaths = Counter[int]()
         self._reason = ""
         self._grown = self._said = time.monotonic()
 
-    def work(self) -> dict[str, Failure]:
-        """Returns the transient failures, by entity id, when all others have an answer.
+    def work(self) -> dict[str, str]:
+        """Returns why entities have no answer, by their ids, when all others have one.
 
         Raises:
             LockedError: another process has taken over.
@@ -91,8 +91,8 @@ class Coordinator:
                 self._write(state="stopped", note=str(error) or type(error).__name__)
                 raise
             self._write(state="finished", note="")
-        left, why = [self._plan.entities[i].id for i in self._missing], self._run.set_aside
-        return {id_: Failure(id_, why[id_], permanent=False) for id_ in left}
+        left = [self._plan.entities[i].id for i in self._missing]
+        return {id_: self._run.set_aside[id_] for id_ in left}
 
     def _work(self) -> None:
         number = barren = 0

@@ -24,8 +24,8 @@ from cogr.errors import CogrError, GeneratorError
 from cogr.records import Side
 from indexers.fleet.broker import TASK, Message, make_app, queue_of
 from indexers.fleet.run_files import Attempt, AttemptState, FleetRun, RunFolder
-from indexers.generators import Answer, Failure, Generator, fingerprint_hash, make_generator
-from indexers.rebuild.cache import CacheWriter, GenerationCache, generate_into
+from indexers.generators import Generator, fingerprint_hash, make_generator
+from indexers.rebuild.cache import GenerationCache, generate_into
 from indexers.telemetry import logs, prometheus
 from indexers.workspace import Workspace, generator_options
 
@@ -151,14 +151,14 @@ class Worker:
             return
         last = prometheus.LAST_ANSWER.labels(run.side)
 
-        def each(_: Answer) -> None:
+        def each() -> None:
             attempt.items += 1
             last.set_to_current_time()
 
-        writer = CacheWriter(GenerationCache(self._store, run.fingerprint), run.side)
+        cache = GenerationCache(self._store, run.fingerprint)
         attempt.begin()
         try:
-            transient = generate_into(writer, generator, keyed, len(keyed), each, attempt.stopping)
+            transient = generate_into(cache, run.side, generator, keyed, each, attempt.stopping)
         finally:
             faulthandler.cancel_dump_traceback_later()
         left = len(keyed) - attempt.items
@@ -218,11 +218,10 @@ class RunningAttempt:
         return run is None or run.state != "running"
 
     def end(
-        self, state: AttemptState, reason: str = "", transient: Mapping[str, Failure] | None = None
+        self, state: AttemptState, reason: str = "", transient: Mapping[str, str] | None = None
     ) -> None:
         """Write the result; the shard is over."""
-        reasons = {id_: failure.reason for id_, failure in (transient or {}).items()}
-        self._write(state=state, reason=reason, transient=reasons)
+        self._write(state=state, reason=reason, transient=transient or {})
         self.folder.remove_shard(self.record.shard)
 
     def _write(self, **changes: Any) -> None:

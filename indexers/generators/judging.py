@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,7 @@ from cogr.records import Item, Query
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Generator, Request, make_generator
 from indexers.generators.model_folders import read_json, with_base
-from indexers.rebuild.cache import (
-    CacheWriter,
-    GenerationCache,
-    Keys,
-    generate_into,
-    request_key,
-)
+from indexers.rebuild.cache import GenerationCache, Keys, generate_into, request_key
 
 SYSTEM = "You judge search results."
 PAIR = "\n\nItem: {title}\nDescription: {text}\n\nSearch: {query}"
@@ -96,14 +89,9 @@ class Answers:
 
     def ask(self, requests: Sequence[Request]) -> None:
         """Ask for these answers, and keep them as they come."""
-        keyed = zip(self._keys(requests), requests, strict=True)
-        writer, answered = CacheWriter(self._cache, "query"), count(1)
-
-        def each(_: Answer) -> None:
-            if next(answered) % _FLUSH == 0:
-                writer.flush()
-
-        generate_into(writer, self.generator, keyed, len(requests), each)
+        if requests:
+            keyed = zip(self._keys(requests), requests, strict=True)
+            generate_into(self._cache, "query", self.generator, keyed, most=_FLUSH)
 
     def read(self, requests: Sequence[Request]) -> list[Answer | None]:
         """The answers that are there; None for others."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import gc
 import heapq
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from cogr.errors import StorageError
 from cogr.keywords import cut_to_budget, parse, self_keyword
-from cogr.records import Entity, FieldType, Item, self_text, typed
+from cogr.records import Entity, Item, self_text, typed
 from cogr.snapshots import (
     Provenance,
     Row,
@@ -24,9 +25,8 @@ from cogr.snapshots import (
     write_set_aside,
 )
 from cogr.snapshots.writing import write_snapshot
-from indexers.generators import Answer, Failure, weights_of
-from indexers.rebuild.cache import Cached, GenerationCache
-from indexers.rebuild.plan import Carried, Job, Plan
+from indexers.generators import Answer, Completion, weights_of
+from indexers.rebuild.plan import Job, Plan
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
 
@@ -43,6 +43,9 @@ class Rebuilt:
         truncated: completions that the length limit ended.
         set_aside: id -> reason, for entities without keywords of their own; they keep their own
             text as keyword.
+        why: the reason for the generator.
+        prompted: whether the generator read prompts; others read the entities themselves.
+        index: where the snapshot was pushed to, if it was.
     """
 
     snapshot: Snapshot
@@ -52,9 +55,37 @@ class Rebuilt:
     set_aside: Mapping[str, str]
     truncated: int
     seconds: float
+    why: str
+    prompted: bool
+    index: str | None = None
+    published: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        manifest = self.snapshot.manifest
+        return {
+            "snapshot": self.snapshot.id,
+            "side": self.snapshot.side,
+            "items": manifest.entities,
+            "failures": len(self.set_aside),
+            "seconds": round(self.seconds, 3),
+            "generated": self.generated,
+            "keywords": manifest.keywords,
+            "vocabulary": manifest.vocabulary,
+            "empty": manifest.empty,
+            "cut_prompts": self.cut_prompts,
+            "cut_to_budget": self.cut_to_budget,
+            "generator": manifest.generator,
+            "fields": dict(manifest.fields),
+            "why": self.why,
+            "prompted": self.prompted,
+            "truncated": self.truncated,
+            "index": self.index,
+            "published": self.published,
+        }
 
 
-def freeze(job: Job, plan: Plan, transient: Mapping[str, Failure], started: float) -> Rebuilt:
+def freeze(job: Job, plan: Plan, transient: Mapping[str, str]) -> Rebuilt:
     """All answers, now that none is missing, as a snapshot.
 
     Equal answers give an equal snapshot: with nothing changed, the snapshot that exists is
@@ -62,23 +93,15 @@ def freeze(job: Job, plan: Plan, transient: Mapping[str, Failure], started: floa
 
     Args:
         plan: as it was before anything was generated.
-        transient: failures that the cache does not remember, by entity id.
-        started: when the rebuild began, by time.monotonic().
+        transient: reasons of the failures that the cache does not remember, by entity id.
     """
     with stage("assemble", job.side), _no_garbage_collection():
-        cache = GenerationCache(job.store, job.generator.fingerprint)
-        assembly = _Assembly(job, plan, cache.load(plan.keys), transient)
+        assembly = _Assembly(job, plan, transient)
         rows = assembly.rows()
-        if job.weigh is not None:
-            rows = job.weigh(rows)
-        if job.carried is not None:
-            rows = heapq.merge(rows, _carried(job, job.carried), key=lambda row: row.id)
-            assembly.set_aside.update(job.carried.set_aside)
-            assembly.cut_to_budget += job.carried.cut_to_budget
-        rows = typed_rows(rows, plan.fields)
         snapshot = write_snapshot(job.store, job.side, rows, assembly.provenance, plan.fields)
         write_set_aside(job.store, snapshot.id, assembly.set_aside)
-    _count(snapshot, len(assembly.set_aside))
+    prometheus.ENTITIES.labels(job.side).set(snapshot.manifest.entities)
+    prometheus.SET_ASIDE.labels(job.side).set(len(assembly.set_aside))
     return Rebuilt(
         snapshot,
         len(plan.missing),
@@ -86,12 +109,10 @@ def freeze(job: Job, plan: Plan, transient: Mapping[str, Failure], started: floa
         assembly.cut_to_budget,
         assembly.set_aside,
         assembly.truncated,
-        time.monotonic() - started,
+        time.monotonic() - plan.started,
+        job.why,
+        job.generator.reads == "prompt",
     )
-
-
-def _carried(job: Job, carried: Carried) -> Iterator[Row]:
-    return (row if job.weights else replace(row, weights=()) for row in carried.rows())
 
 
 @contextmanager
@@ -107,79 +128,75 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def typed_rows(rows: Iterable[Row], types: Mapping[str, FieldType]) -> Iterator[Row]:
-    """The rows, with their extra fields in the form in which snapshots keep them.
-
-    Raises DataError, while they pass, for a value that does not fit its type.
-    """
-    if not types:
-        return iter(rows)
-    return (replace(row, fields_json=typed(row.id, row.fields_json, types)) for row in rows)
-
-
-def _count(snapshot: Snapshot, set_aside: int) -> None:
-    prometheus.ENTITIES.labels(snapshot.side).set(snapshot.manifest.entities)
-    prometheus.SET_ASIDE.labels(snapshot.side).set(set_aside)
-
-
-@dataclass
 class _Assembly:
-    job: Job
-    plan: Plan
-    cached: Cached
-    transient: Mapping[str, Failure]
-    cut_to_budget: int = 0
-    set_aside: dict[str, str] = field(default_factory=dict)
-    truncated: int = 0
+    def __init__(self, job: Job, plan: Plan, transient: Mapping[str, str]) -> None:
+        self._job, self._plan, self._transient = job, plan, transient
+        self._keywords = job.workspace.settings.keywords
+        self._cached = job.cache.load(plan.keys)
+        carried = job.carried
+        self.set_aside = dict(carried.set_aside) if carried else {}
+        self.cut_to_budget = carried.cut_to_budget if carried else 0
+        self.truncated = 0
 
     def rows(self) -> Iterator[Row]:
-        for start in range(0, len(self.plan.entities), _ROWS):
-            entities = list(self.plan.entities[start : start + _ROWS])
-            answers = self.cached.answers([entity.id for entity in entities], start)
-            for entity, answer in zip(entities, answers, strict=True):
-                yield self._row(entity, answer or self._transient(entity))
+        # Raises DataError, while they pass, for an extra field that does not fit its type.
+        rows = self._written()
+        if self._job.weigh is not None:
+            rows = self._job.weigh(rows)
+        if self._job.carried is not None:
+            rows = heapq.merge(rows, self._job.carried.rows(), key=lambda row: row.id)
+        if not self._keywords.weights:
+            rows = (replace(row, weights=()) for row in rows)
+        if types := self._plan.fields:
+            rows = (replace(row, fields_json=typed(row.id, row.fields_json, types)) for row in rows)
+        return rows
 
-    def _transient(self, entity: Entity) -> Failure:
-        if entity.id not in self.transient:
-            raise StorageError(
-                f"The answer of {entity.id!r} has vanished from the cache in "
-                f"{self.job.store.url}; run the same command again."
-            )
-        return self.transient[entity.id]
+    def _written(self) -> Iterator[Row]:
+        for start in range(0, len(self._plan.entities), _ROWS):
+            entities = list(self._plan.entities[start : start + _ROWS])
+            answers = self._cached.answers([entity.id for entity in entities], start)
+            yield from map(self._row, entities, answers)
 
-    def _row(self, entity: Entity, answer: Answer) -> Row:
+    def _row(self, entity: Entity, answer: Answer | None) -> Row:
         text, fields = self_text(entity), entity.fields_json if isinstance(entity, Item) else ""
-        if isinstance(answer, Failure):
-            self.set_aside[entity.id] = answer.reason
+        if not isinstance(answer, Completion):
+            self.set_aside[entity.id] = answer.reason if answer else self._why(entity.id)
             return Row(entity.id, text, (), fields)
         parsed, own = parse(answer.text), self_keyword(text)
         self.truncated += answer.truncated
         keywords = tuple(keyword for keyword in parsed if keyword != own)
         # A generator that reads the collection may answer that an entity needs no keywords. An
         # empty answer of a language model is a failure.
-        if not parsed and self.job.generator.reads == "prompt":
+        if not parsed and self._job.generator.reads == "prompt":
             self.set_aside[entity.id] = "no keywords in the output"
-        kept = cut_to_budget(keywords, self.job.k_max)
+        kept = cut_to_budget(keywords, self._keywords.k_max)
         self.cut_to_budget += len(kept) < len(keywords)
-        if self.job.side == "item":
+        if self._job.side == "item":
             return Row(entity.id, text, kept, fields, own=own)
-        weights = weights_of(answer, (*kept, own)) if self.job.weights else ()
         sure = None if answer.confidence is None else rounded(answer.confidence)
-        return Row(entity.id, text, kept, fields, weights, sure, own)
+        return Row(entity.id, text, kept, fields, weights_of(answer, (*kept, own)), sure, own)
 
-    @property
-    def provenance(self) -> Callable[[], Provenance]:
-        return lambda: Provenance(
-            round=self.job.round,
-            k_max=self.job.k_max,
-            prompt_hash=self.job.prompter.template.hash,
-            generator=dict(self.job.generator.fingerprint),
-            dataset_hash=self.job.dataset_hash,
-            parent=self.job.parent,
+    def _why(self, id_: str) -> str:
+        if id_ not in self._transient:
+            raise StorageError(
+                f"The answer of {id_!r} has vanished from the cache in {self._job.store.url}; run "
+                "the same command again."
+            )
+        return self._transient[id_]
+
+    def provenance(self) -> Provenance:
+        job, lineage = self._job, self._job.workspace.dataset.lineage
+        return Provenance(
+            round=job.round,
+            k_max=self._keywords.k_max,
+            prompt_hash=job.template.hash,
+            generator=dict(job.generator.fingerprint),
+            dataset_hash=job.workspace.dataset.dataset_hash,
+            parent=job.parent,
             cut_to_budget=self.cut_to_budget,
             set_aside=len(self.set_aside),
             notes={
-                "cut_prompts": self.plan.cut_prompts,
-                **({"lineage": dict(self.job.lineage)} if self.job.lineage else {}),
+                "cut_prompts": self._plan.cut_prompts,
+                **({"lineage": dict(lineage)} if lineage else {}),
             },
         )

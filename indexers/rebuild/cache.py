@@ -305,14 +305,12 @@ FLUSH_ANSWERS = 20_000
 """
 
 
-class CacheWriter:
-    """Answers on their way into the cache, a file after `FLUSH_ANSWERS` or `FLUSH_SECONDS`. The
-    metrics count them.
-    """
+class _Writer:
+    # Answers on their way into the cache, a file after `most` or FLUSH_SECONDS; metrics count them.
 
-    def __init__(self, cache: GenerationCache, side: Side) -> None:
-        self._cache = cache
-        self.transient: dict[str, Failure] = {}
+    def __init__(self, cache: GenerationCache, side: Side, most: int) -> None:
+        self._cache, self._most = cache, most
+        self.transient: dict[str, str] = {}
         # Labels are looked up once, since `add` is called for every answer.
         kinds = ("completion", "permanent_failure", "transient_failure")
         self._kinds = [prometheus.ANSWERS.labels(side, kind) for kind in kinds]
@@ -321,7 +319,6 @@ class CacheWriter:
         self._flushed = time.monotonic()
 
     def add(self, key: bytes, answer: Answer) -> None:
-        """Add one answer. Raises StorageError when the cache can't be written."""
         self._waiting.append((key, answer))
         completion, permanent, transient = self._kinds
         if isinstance(answer, Completion):
@@ -331,32 +328,34 @@ class CacheWriter:
             permanent.inc()
         else:
             transient.inc()
-            self.transient[answer.id] = answer
+            self.transient[answer.id] = answer.reason
         age = time.monotonic() - self._flushed
-        if len(self._waiting) >= FLUSH_ANSWERS or age >= FLUSH_SECONDS:
+        if len(self._waiting) >= self._most or age >= FLUSH_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Write the answers that are not written yet."""
-        if self._waiting:
-            self._cache.add(self._waiting)
+        self._cache.add(self._waiting)
         self._waiting, self._flushed = [], time.monotonic()
 
 
 def generate_into(
-    writer: CacheWriter,
+    cache: GenerationCache,
+    side: Side,
     generator: Generator,
     keyed: Iterable[Keyed],
-    count: int,
-    each: Callable[[Answer], None],
+    each: Callable[[], None] = lambda: None,
     stopping: Callable[[], bool] = lambda: False,
-) -> dict[str, Failure]:
-    """Generate answers; the failures that the cache does not remember, by entity id. However the
-    call ends, the answers so far are in the cache.
+    most: int | None = None,
+) -> dict[str, str]:
+    """Generate answers, and write them to the cache as they come. Returns the reasons of the
+    failures that the cache does not remember, by entity id. However the call ends, the answers so
+    far are in the cache.
 
     Args:
-        keyed: the requests with their keys; read as fast as the generator takes them.
+        keyed: the requests, at least one; read as fast as the generator takes them.
+        each: called after every answer.
         stopping: asked after every answer; True ends the stream.
+        most: answers between two writes; FLUSH_ANSWERS by default.
 
     Raises:
         RuntimeError: the generator left requests unanswered.
@@ -364,19 +363,19 @@ def generate_into(
         StorageError: the cache can't be written.
     """
     asked: dict[str, bytes] = {}
-    left, stopped = count, False
+    unread, writer = iter(keyed), _Writer(cache, side, most or FLUSH_ANSWERS)
     try:
-        for answer in generator.generate(_requests(keyed, asked)) if count else ():
+        for answer in generator.generate(_requests(unread, asked)):
             writer.add(asked.pop(answer.id), answer)
-            left -= 1
-            each(answer)
-            if stopped := stopping():
-                break
+            each()
+            if stopping():
+                return writer.transient
     finally:
         writer.flush()
-    if left and not stopped:
-        example = f", such as {min(asked)}" if asked else ""
-        raise RuntimeError(f"the generator left {left} requests unanswered{example}")
+    if left := [*asked, *(request.id for _, request in unread)]:
+        raise RuntimeError(
+            f"the generator left {len(left)} requests unanswered, such as {min(left)}"
+        )
     return writer.transient
 
 

@@ -12,15 +12,15 @@ are put into a prompt is `cogr.prompts`; which source is the settings' choice.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 from pyroaring import BitMap
 
 from cogr.datasets.items import in_id_order
 from cogr.keywords import self_keyword
-from cogr.prompts import SEARCH_RESULTS, Prompt, Prompter
+from cogr.prompts import SEARCH_RESULTS, Prompt, Template
 from cogr.records import (
     Advance,
     Entity,
@@ -34,22 +34,15 @@ from cogr.records import (
 )
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
-from indexers.generators import Answer, Completion, Failure, Generator, Request, batched
+from indexers.generators import Completion, Generator, Request, batched
 from indexers.generators.statistical.generator import Statistical
-from indexers.rebuild.cache import (
-    CacheWriter,
-    GenerationCache,
-    Keys,
-    generate_into,
-    request_key,
-)
+from indexers.rebuild.cache import GenerationCache, Keys, generate_into, request_key
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
+from indexers.workspace import Workspace
 
-if TYPE_CHECKING:
-    from indexers.workspace import Workspace
-
-SearchResults = Callable[[Entity], Sequence[str]]
+PromptOf = Callable[[Entity], Prompt]
+Weigh = Callable[[Iterable[Row]], Iterator[Row]]
 
 
 @dataclass(frozen=True)
@@ -72,33 +65,40 @@ class Carried:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that a rebuild needs to know.
+    """Whose keywords a rebuild writes, and by which generator.
 
     Attributes:
+        workspace: its store, its data set, and the settings of prompts, keywords and fields.
         entities: the whole side without what is carried, in any order, ids distinct.
-        search_results: what goes into {search_results} of the prompt variant `search`.
-        weights: keep the weights that the generator gives a query's keywords; else all are 1.
+        prompt: writes the prompt of one of the entities.
+        why: the reason for the generator.
         weigh: gives weights to rows whose generator gave none; None where nothing can.
-        lineage: where the labels come from (`cogr.records.Dataset.lineage`); goes into the
-            manifest's notes.
     """
 
+    workspace: Workspace
     side: Side
     entities: Sequence[Entity]
     generator: Generator
-    prompter: Prompter
-    store: Store
-    dataset_hash: str
-    k_max: int = 30
-    round: int = 0
+    prompt: PromptOf
     parent: str | None = None
-    search_results: SearchResults | None = None
+    round: int = 0
     carried: Carried | None = None
     why: str = ""
-    fields: Sequence[str] = ()
-    weights: bool = True
-    weigh: Callable[[Iterable[Row]], Iterator[Row]] | None = None
-    lineage: Mapping[str, Any] = field(default_factory=dict)
+    weigh: Weigh | None = None
+
+    @property
+    def store(self) -> Store:
+        return self.workspace.store
+
+    @property
+    def cache(self) -> GenerationCache:
+        """Of the generator."""
+        return GenerationCache(self.store, self.generator.fingerprint)
+
+    @property
+    def template(self) -> Template:
+        """Of the prompts."""
+        return self.workspace.settings.prompts.template(self.side)
 
     def extra_fields(self) -> Iterator[tuple[str, str]]:
         """(id, extra fields as in the data) of every item that the snapshot will hold."""
@@ -112,22 +112,23 @@ class Job:
         """The request of one entity."""
         return Request(entity.id, entity, self.prompt(entity))
 
-    def prompt(self, entity: Entity) -> Prompt:
-        """The prompt of one entity."""
-        return self.prompter(entity, self.search_results(entity) if self.search_results else ())
-
 
 @dataclass(frozen=True)
 class Plan:
     """The work of a rebuild: entities in id order, their cache keys, and the positions of those
     without an answer.
+
+    Attributes:
+        fields: types of the items' extra fields.
+        started: by time.monotonic().
     """
 
     entities: Sequence[Entity]
     keys: Keys
     missing: BitMap
     cut_prompts: int
-    fields: Mapping[str, FieldType] = field(default_factory=dict)
+    fields: Mapping[str, FieldType]
+    started: float
 
 
 def make_plan(job: Job) -> Plan:
@@ -136,7 +137,7 @@ def make_plan(job: Job) -> Plan:
     Raises:
         DataError: extra fields that are of several types, or too long.
     """
-    fields = _field_types(job)
+    started, fields = time.monotonic(), _field_types(job)
     entities = in_id_order(job.entities)
     data, cut, reads = bytearray(), 0, job.generator.reads
     for entity in entities:
@@ -144,7 +145,7 @@ def make_plan(job: Job) -> Plan:
         data += request_key(entity.id, prompt, reads)
         cut += prompt.cut
     keys = Keys(data)
-    plan = Plan(entities, keys, _cache(job).missing(keys), cut, fields)
+    plan = Plan(entities, keys, job.cache.missing(keys), cut, fields, started)
     prometheus.ENTITIES.labels(job.side).set(len(entities))
     prometheus.TO_GENERATE.labels(job.side).set(len(plan.missing))
     prometheus.ANSWERED.labels(job.side).set(0)
@@ -152,61 +153,58 @@ def make_plan(job: Job) -> Plan:
 
 
 def _field_types(job: Job) -> Mapping[str, FieldType]:
-    if job.side != "item" or not job.fields:
+    names = job.workspace.settings.publish.fields
+    if job.side != "item" or not names:
         return {}
-    types = types_of(job.extra_fields(), job.fields)
+    types = types_of(job.extra_fields(), names)
     for id_, fields_json in job.extra_fields():
         typed(id_, fields_json, types)
     return types
 
 
-def _cache(job: Job) -> GenerationCache:
-    return GenerationCache(job.store, job.generator.fingerprint)
-
-
-def generate_missing(job: Job, plan: Plan, advance: Advance) -> dict[str, Failure]:
+def generate_missing(job: Job, plan: Plan, advance: Advance = lambda _: None) -> dict[str, str]:
     """Generate every missing answer, and write answers to the cache as they come.
 
-    Returns the transient failures, which are not cached, by entity id.
+    Returns the reasons of the failures that the cache does not remember, by entity id.
 
-    Raises: as of `rebuild`.
+    Raises: as `generate_into`.
     """
     if not plan.missing:
         return {}
     answered = prometheus.ANSWERED.labels(job.side)
 
-    def each(_: Answer) -> None:
+    def each() -> None:
         answered.inc()
         advance(1)
 
+    keyed = ((plan.keys[i], job.request(plan.entities[i])) for i in plan.missing)
     with stage("generate", job.side):
-        writer = CacheWriter(_cache(job), job.side)
-        keyed = ((plan.keys[i], job.request(plan.entities[i])) for i in plan.missing)
-        return generate_into(writer, job.generator, keyed, len(plan.missing), each)
+        return generate_into(job.cache, job.side, job.generator, keyed, each)
 
 
 Proposal = tuple[str, float]
 """A keyword, and how sure its source is of it, 0 to 1."""
-
-SEPARATORS = {"bm25": "; ", "statistical": ", "}
-"""Separators in a prompt. Semicolons separate titles, which are long; keywords look as they do in
-an answer.
-"""
 
 _VERSION = 1
 _BATCH = 64
 _SEGMENT = 2048
 
 
-def search_results(
-    workspace: Workspace, side: Side, entities: Sequence[Entity]
-) -> Callable[[Entity], Sequence[str]]:
-    """A function from an entity to the texts that its prompt shows. It knows these entities only;
-    their texts are computed before it returns.
+def prompts_for(
+    workspace: Workspace, side: Side, entities: Sequence[Entity], name: str | None = None
+) -> PromptOf:
+    """What writes the prompt of each of these entities. Search results that the prompts show are
+    found before it returns.
+
+    Args:
+        name: the generator's, where it is not that of the settings: the prompt is cut for it.
 
     Raises MissingExtraError without the extra `statistical`, GeneratorError where nothing can be
     learned from the labels.
     """
+    prompter = workspace.prompter(side, name)
+    if not prompter.template.shows_results:
+        return prompter
     if workspace.settings.prompts.source(side) == "bm25":
         shown = by_bm25(workspace.dataset.items, entities, SEARCH_RESULTS)
     else:
@@ -217,7 +215,7 @@ def search_results(
             id_: [f"{word} ({min(9, int(10 * sure))})" for word, sure in own]
             for id_, own in found.items()
         }
-    return lambda entity: shown[entity.id]
+    return lambda entity: prompter(entity, shown[entity.id])
 
 
 def by_bm25(items: Sequence[Item], entities: Sequence[Entity], size: int) -> dict[str, list[str]]:

@@ -88,7 +88,7 @@ class Catalogue:
             lambda *_: nullcontext(lambda _: None),
             lambda _: None,
         )
-        return outcome.rebuilt.snapshot
+        return outcome.snapshot
 
     def asked(self) -> list[list[str]]:
         """Queries that tell this edition from the one before, and some that both answer."""

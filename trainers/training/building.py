@@ -30,8 +30,9 @@ from cogr.snapshots import Snapshot, provenance_of
 from cogr.snapshots.writing import write_snapshot
 from indexers.generators import make_generator
 from indexers.generators.model_folders import encode
-from indexers.rebuild.plan import Job, generate_missing, make_plan
-from indexers.rebuild.run import generate_and_freeze, job_by
+from indexers.rebuild.assembly import freeze
+from indexers.rebuild.plan import Job, generate_missing, make_plan, prompts_for
+from indexers.rebuild.run import job_by
 from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace, generator_options
 from trainers.training import ranks
@@ -45,8 +46,7 @@ Sets = Mapping[str, Sequence[str]]
 
 def prompts_of(workspace: Workspace, side: Side, entities: Sequence[Entity]) -> list[Prompt]:
     """The prompt of each entity, with search results where the prompt variant has them."""
-    prompter, results = workspace.prompter(side), workspace.search_results(side, entities)
-    return [prompter(entity, results(entity) if results else ()) for entity in entities]
+    return [*map(prompts_for(workspace, side, entities), entities)]
 
 
 def keywords_of(completion: str, own: str) -> tuple[str, ...]:
@@ -153,7 +153,7 @@ def build_snapshot(workspace: Workspace, build: Build, barrier: Path | None = No
             _write_share(job, build, barrier)
         plan = make_plan(job)
         with progress_bar(f"keywords, {build.side} side", len(plan.missing)) as advance:
-            return generate_and_freeze(job, plan, advance).snapshot
+            return freeze(job, plan, generate_missing(job, plan, advance)).snapshot
 
 
 def write_share(workspace: Workspace, build: Build, barrier: Path) -> None:

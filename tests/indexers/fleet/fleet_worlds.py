@@ -129,7 +129,7 @@ class Fleet:
             no_bar,
             print,
         )
-        return outcome.rebuilt.snapshot.id
+        return outcome.snapshot.id
 
     def log_of(self, process: subprocess.Popen[str]) -> str:
         return (self.folder / f"process-{self.processes.index(process)}.log").read_text()

@@ -37,7 +37,7 @@ def rebuild_by(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Rebuild
     def rebuild(worker: Worker) -> Rebuilt:
         monkeypatch.setattr("indexers.fleet.broker.Broker", lambda *_: Straight(worker))
         request = RebuildRequest("item", push=False, workers="celery")
-        return rebuild_side(workspace, request, no_bar, lambda _: None).rebuilt
+        return rebuild_side(workspace, request, no_bar, lambda _: None)
 
     return rebuild
 
@@ -171,9 +171,7 @@ def test_an_update_on_workers_equals_a_local_one(
     """Only what changed reaches the workers."""
     straight: Any = Straight(Worker(workspace, "here"))
     monkeypatch.setattr("indexers.fleet.broker.Broker", lambda *_: straight)
-    first = rebuild_side(
-        workspace, RebuildRequest("item"), no_bar, lambda _: None
-    ).rebuilt.snapshot.id
+    first = rebuild_side(workspace, RebuildRequest("item"), no_bar, lambda _: None).snapshot.id
     changes = tmp_path / "changes.jsonl"
     changes.write_text(
         '{"id": "i1", "title": "another", "text": "thing"}\n{"id": "i2", "deleted": true}\n'
@@ -183,5 +181,5 @@ def test_an_update_on_workers_equals_a_local_one(
     assert straight.said == [said for said in straight.said if "done, 1 generated" in said] != []
     workspace.store.remove("cache")
     local = update_side(workspace, request, no_bar, lambda _: None)
-    assert on_workers.outcome.rebuilt.snapshot.id == local.outcome.rebuilt.snapshot.id != first
-    assert (on_workers.carried, local.outcome.rebuilt.generated) == (18, 1)
+    assert on_workers.rebuilt.snapshot.id == local.rebuilt.snapshot.id != first
+    assert (on_workers.as_dict()["carried"], local.rebuilt.generated) == (18, 1)

@@ -17,7 +17,7 @@ from cogr.settings import load_settings
 from cogr.store import Store
 from indexers.backends.memory import MemoryBackend
 from indexers.lease import Lease, acquire, lease_to_rebuild
-from indexers.rebuild.run import RebuildRequest, rebuild_side, side_held
+from indexers.rebuild.run import RebuildRequest, Run, rebuild_side
 from indexers.rebuild.update import UpdateRequest, update_side
 from indexers.workspace import Workspace
 from tests.damages import HARMS, damage
@@ -105,7 +105,7 @@ def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_
             )
     assert rebuild_side(shared, request, no_bar, lambda _: None).published
     with (
-        side_held(shared, "rebuild", "item"),
+        Run(shared, request, no_bar, print).held(),
         pytest.raises(LockedError, match="rebuild --side item"),
     ):
         rebuild_side(shared, replace(request, workers="celery"), no_bar, lambda _: None)

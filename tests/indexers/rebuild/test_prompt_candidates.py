@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from cogr.keywords import self_keyword
+from cogr.prompts import Prompter
 from cogr.records import Item, Query
 from cogr.settings import Settings
 from indexers.generators.statistical.artefact import Artefact
-from indexers.rebuild.plan import by_bm25, by_statistical
+from indexers.rebuild.plan import by_bm25, by_statistical, prompts_for
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
 
@@ -31,12 +32,6 @@ def workspace(store: Path, **prompts: Any) -> Workspace:
     return Workspace(Settings(dataset=dataset, store=str(store), prompts=prompts))
 
 
-def test_a_prompt_without_the_placeholder_asks_nobody(store: Path) -> None:
-    opened = workspace(store)
-    assert opened.search_results("query", opened.dataset.queries["test"]) is None
-    assert opened.search_results("item", opened.dataset.items) is None
-
-
 def test_titles_by_bm25_best_first_and_never_an_items_own() -> None:
     items = [Item("1", "Velvet sofa"), Item("2", "Velvet sofa bed"), Item("3", "Oak table")]
     found = by_bm25(items, [Query("q", "velvet sofa"), Query("none", "lamp"), items[0]], 2)
@@ -47,18 +42,19 @@ def test_titles_by_bm25_best_first_and_never_an_items_own() -> None:
     ("variant", "between", "end"), [("search", "; ", ""), ("proposals", ", ", ")")]
 )
 def test_a_prompt_shows_titles_alone_and_keywords_with_how_sure_they_are(
-    store: Path, variant: str, between: str, end: str
+    store: Path, variant: str, between: str, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = workspace(store, query_variant=variant, templates="bare")
     queries = opened.dataset.queries["test"][:20]
-    results = opened.search_results("query", queries)
-    assert results is not None
-    shown = [
-        opened.prompter("query")(query, results(query)).user.split("results: ")[1]
-        for query in queries
-    ]
+    prompts = [*map(prompts_for(opened, "query", queries), queries)]
+    shown = [prompt.user.split("results: ")[1] for prompt in prompts]
     assert max(text.count(between) for text in shown) == 9
     assert all(text == "" or text.endswith(")") is bool(end) for text in shown)
+    # What the ranker proposed once is read from the store; prompts without results ask nobody.
+    monkeypatch.setattr(Artefact, "proposals", None)
+    assert [*map(prompts_for(opened, "query", queries), queries)] == prompts
+    monkeypatch.setattr("indexers.rebuild.plan.by_bm25", None)
+    assert isinstance(prompts_for(workspace(store), "query", queries), Prompter)
 
 
 def test_keywords_are_those_the_ranker_would_write_and_runners_up(store: Path) -> None:
@@ -80,26 +76,8 @@ def test_keywords_are_those_the_ranker_would_write_and_runners_up(store: Path) -
     assert sum(len(found[q.id]) for q in queries) > sum(map(len, written))
 
 
-def test_what_was_found_once_is_read_from_the_store(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = {"query_variant": "proposals"}
-    first = workspace(store, **asked)
-    queries = first.dataset.queries["test"][:10]
-    results = first.search_results("query", queries)
-    assert results is not None
-    monkeypatch.setattr(Artefact, "proposals", None)
-    again = workspace(store, **asked).search_results("query", queries)
-    assert again is not None
-    assert [again(query) for query in queries] == [results(query) for query in queries]
-    assert any(results(query) for query in queries)
-
-
 def test_an_item_is_shown_its_keywords(store: Path) -> None:
     opened = workspace(store, item_variant="proposals")
     items = opened.dataset.items[:5]
-    results = opened.search_results("item", items)
-    assert results is not None
-    prompt = opened.prompter("item")(items[0], results(items[0]))
-    assert 1 < len(results(items[0])) <= 10
-    assert prompt.user.endswith("Search results: " + ", ".join(results(items[0])))
+    prompt = prompts_for(opened, "item", items)(items[0])
+    assert 1 < prompt.user.split("Search results: ")[1].count(" (9)") <= 10

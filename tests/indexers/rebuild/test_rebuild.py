@@ -1,5 +1,5 @@
 """Rebuilds: resume as a set difference, byte-identical snapshots after kills, set-aside entities,
-thresholds.
+thresholds, weights.
 """
 
 from __future__ import annotations
@@ -10,105 +10,124 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cogr.errors import ServiceError
-from cogr.prompts import PAPER, Prompter
-from cogr.records import Item
+from cogr.records import Entity, Item, Query
+from cogr.settings import Settings
+from cogr.snapshots import Row
 from cogr.store import Store
-from indexers.generators import Failure
-from indexers.rebuild.plan import Job, make_plan
-from indexers.rebuild.run import generate_and_freeze
+from indexers.generators import Answer, Completion, Failure, Request
+from indexers.rebuild.assembly import Rebuilt
+from indexers.rebuild.plan import Carried, Job, make_plan
+from indexers.rebuild.run import generate_and_freeze, job_by
+from indexers.workspace import Workspace
 from tests.indexers.faulty import Faulty
-from tests.shops import SCRIPTED, write_thing_shop
+from tests.shops import SCRIPTED, training_shop, write_thing_shop
 
 ITEMS = [Item(f"i{n:03d}", f"Title {n}", f"text of {n % 7} words") for n in range(100)]
 
 
-def make_job(store: Store, generator: Faulty, items: list[Item] = ITEMS, **more: int) -> Job:
-    return Job("item", items, generator, Prompter(PAPER["item"]), store, "data", **more)
+def job_of(
+    store: Path | str, generator: Faulty, entities: Sequence[Entity] = ITEMS, **keywords: Any
+) -> Job:
+    settings = Settings(dataset={"loader": "jsonl"}, store=str(store), keywords=keywords)  # type: ignore[arg-type]
+    workspace = Workspace(settings).with_dataset(training_shop([], {}))
+    side = "item" if isinstance(entities[0], Item) else "query"
+    return job_by(generator, workspace, side, entities)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
+def rebuilt(store: Path | str, generator: Faulty, *more: Any, **keywords: Any) -> Rebuilt:
+    return generate_and_freeze(job_of(store, generator, *more, **keywords))
 
 
-def test_only_what_changed_is_generated(store: Store) -> None:
-    generate_and_freeze(make_job(store, Faulty()))
-    changed = [Item("i007", "Title 7", "another text"), Item("new", "New", "thing")]
-    items = [item for item in ITEMS if item.id != "i007"] + changed
+def test_only_what_changed_is_generated(tmp_path: Path) -> None:
+    rebuilt(tmp_path, Faulty())
+    items = [*ITEMS[:7], *ITEMS[8:], Item("i007", "Title 7", "another text"), Item("new", "New")]
     generator = Faulty()
-    assert generate_and_freeze(make_job(store, generator, items)).snapshot.manifest.entities == 101
+    assert rebuilt(tmp_path, generator, items).snapshot.manifest.entities == 101
     assert generator.answered == 2
 
 
 def test_a_service_that_goes_away_loses_nothing(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("indexers.rebuild.cache.FLUSH_ANSWERS", 10)
-    leaving = Faulty(away_after=37)
     with pytest.raises(ServiceError):
-        generate_and_freeze(make_job(store, leaving))
+        rebuilt(tmp_path, Faulty(away_after=37))
     staying = Faulty()
-    rebuilt = generate_and_freeze(make_job(store, staying))
+    undisturbed = rebuilt("memory://undisturbed", Faulty())
+    assert rebuilt(tmp_path, staying).snapshot.id == undisturbed.snapshot.id
     assert staying.answered == 63
-    assert (
-        rebuilt.snapshot.id
-        == generate_and_freeze(make_job(Store("memory://undisturbed"), Faulty())).snapshot.id
-    )
 
 
-def test_failures_are_set_aside_with_their_reason_and_keep_their_title(store: Store) -> None:
-    answers: Mapping[str, str | Failure] = {
-        "i001": Failure("i001", "too long"),
-        "i002": Failure("i002", "endpoint gave up", permanent=False),
-    }
-    rebuilt = generate_and_freeze(make_job(store, Faulty(answers=answers)))
-    assert rebuilt.set_aside == {"i001": "too long", "i002": "endpoint gave up"}
-    assert rebuilt.snapshot.manifest.set_aside == 2
-    assert rebuilt.snapshot.by_id["i001"].keywords == ()
-    assert rebuilt.snapshot.by_id["i001"].self_keyword == "title 1"
-    lines = store.read(f"snapshots/{rebuilt.snapshot.id}/set_aside.jsonl").decode().splitlines()
+def test_failures_are_set_aside_with_their_reason_and_keep_their_title(tmp_path: Path) -> None:
+    passing = Failure("i002", "endpoint gave up", permanent=False)
+    failing = Faulty(answers={"i001": Failure("i001", "too long"), "i002": passing})
+    made = rebuilt(tmp_path, failing)
+    assert made.set_aside == {"i001": "too long", "i002": "endpoint gave up"}
+    assert made.snapshot.manifest.set_aside == 2
+    row = made.snapshot.by_id["i001"]
+    assert (row.keywords, row.self_keyword) == ((), "title 1")
+    file = f"snapshots/{made.snapshot.id}/set_aside.jsonl"
+    lines = Store(tmp_path).read(file).decode().splitlines()
     assert [json.loads(line)["id"] for line in lines] == ["i001", "i002"]
     # A permanent failure is remembered, a passing one is tried again.
-    assert [
-        make_plan(make_job(store, Faulty(answers=answers))).entities[i].id
-        for i in make_plan(make_job(store, Faulty(answers=answers))).missing
-    ] == ["i002"]
+    plan = make_plan(job_of(tmp_path, failing))
+    assert [plan.entities[i].id for i in plan.missing] == ["i002"]
 
 
-def test_more_keywords_than_the_budget_are_cut_and_counted(store: Store) -> None:
-    answers = {"i001": ", ".join(f"k{n}" for n in range(50)), "i002": "a, a, b"}
-    rebuilt = generate_and_freeze(make_job(store, Faulty(answers=answers), k_max=30))
-    assert rebuilt.cut_to_budget == rebuilt.snapshot.manifest.cut_to_budget == 1
-    assert rebuilt.snapshot.by_id["i001"].keywords == tuple(f"k{n}" for n in range(30))
-    assert rebuilt.snapshot.by_id["i002"].keywords == ("a", "b")
+def test_keywords_beyond_the_budget_are_cut_and_counted_and_the_own_text_is_none(
+    tmp_path: Path,
+) -> None:
+    many = ", ".join(f"k{n}" for n in range(50))
+    answers = {"i001": many, "i002": "a, a, b", "i003": "TITLE 3, other"}
+    made = rebuilt(tmp_path, Faulty(answers=answers), k_max=30)
+    assert made.cut_to_budget == made.snapshot.manifest.cut_to_budget == 1
+    assert made.snapshot.by_id["i001"].keywords == tuple(f"k{n}" for n in range(30))
+    assert made.snapshot.by_id["i002"].keywords == ("a", "b")
+    assert made.snapshot.by_id["i003"].keywords == ("other",)
 
 
-def test_the_own_text_is_not_repeated_as_a_keyword(store: Store) -> None:
-    rebuilt = generate_and_freeze(make_job(store, Faulty(answers={"i001": "TITLE 1, other"})))
-    assert rebuilt.snapshot.by_id["i001"].keywords == ("other",)
-
-
-def test_a_generator_that_forgets_a_request_is_a_bug(store: Store) -> None:
+def test_a_generator_that_forgets_a_request_is_a_bug(tmp_path: Path) -> None:
     class Forgetful(Faulty):
-        def generate(self, requests):  # type: ignore[no-untyped-def]
+        def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
             yield from list(super().generate(requests))[1:]
 
-    with pytest.raises(RuntimeError, match="left 1 requests unanswered"):
-        generate_and_freeze(make_job(store, Forgetful()))
+    with pytest.raises(RuntimeError, match="left 1 requests unanswered, such as i000"):
+        rebuilt(tmp_path, Forgetful())
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Path:
-    """A folder with a jsonl data set of 300 items and a configuration with the scripted
-    generator.
-    """
-    return write_thing_shop(tmp_path, 300, SCRIPTED).parent
+class Weighing(Faulty):
+    """Gives every query three keywords with weights, and a confidence."""
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        for request in requests:
+            weights = {"sofa": 2.00041, "cut": 7.0, "green couch": 0.333333}
+            yield Completion(request.id, "sofa, couch, cut", weights=weights, confidence=0.123456)
+
+
+def test_a_querys_weights_and_confidence_are_kept_and_an_items_are_not(tmp_path: Path) -> None:
+    queries = [Query("q1", "Green couch"), Query("q2", "sofa")]
+    made = rebuilt(tmp_path, Weighing(), queries, k_max=2).snapshot
+    assert list(made.rows()) == [
+        Row("q1", "Green couch", ("sofa", "couch"), "", (2.0, 1.0, 0.3333), 0.1235),
+        Row("q2", "sofa", ("couch", "cut"), "", (1.0, 7.0, 2.0), 0.1235),
+    ]
+    assert made.by_id["q2"].weighted == {"sofa": 2.0, "couch": 1.0, "cut": 7.0}
+    assert rebuilt(tmp_path, Weighing(), queries, k_max=2).snapshot.id == made.id
+    without = job_of(tmp_path, Weighing(), queries, k_max=2, weights=False)
+    unweighted = list(generate_and_freeze(without).snapshot.rows())
+    assert [(row.weights, row.confidence) for row in unweighted] == [((), 0.1235)] * 2
+    carried = replace(without, entities=queries[1:], carried=Carried(made, frozenset({"q2"})))
+    assert list(generate_and_freeze(carried).snapshot.rows()) == unweighted
+    row = next(rebuilt(tmp_path, Weighing()).snapshot.rows())
+    assert (row.weights, row.confidence) == ((), None)
 
 
 def listening() -> None:
@@ -116,41 +135,25 @@ def listening() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def command(shop: Path) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "tests.altered",
-        json.dumps({"indexers.rebuild.cache.FLUSH_ANSWERS": 16}),
-        "tests.indexers.faulty",
-        json.dumps({"delay": 0.002}),
-        "indexers.cli",
-        "rebuild",
-        "--side",
-        "item",
-        "-c",
-        str(shop / "cogr.toml"),
-        "--json",
-    ]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("most", [2, pytest.param(50, marks=pytest.mark.drill)])
 def test_kills_at_random_moments_leave_the_snapshot_of_an_undisturbed_run(
-    shop: Path, most: int
+    tmp_path: Path, most: int
 ) -> None:
-    undisturbed = json.loads(
-        subprocess.run(
-            [*command(shop), "--set", f"store={shop / 'calm'}"], capture_output=True, check=True
-        ).stdout
-    )
-    draw = random.Random(0)
-    kills = finished = 0
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    altered = json.dumps({"indexers.rebuild.cache.FLUSH_ANSWERS": 16})
+    faulty = ("tests.indexers.faulty", json.dumps({"delay": 0.002}))
+    rebuild = ("rebuild", "--side", "item", "--json")
+    config = ("-c", str(write_thing_shop(tmp_path, 300, SCRIPTED)))
+    command = [sys.executable, "-m", "tests.altered", altered, *faulty, "indexers.cli", *rebuild]
+    command += config
+    calm = [*command, "--set", f"store={tmp_path / 'calm'}"]
+    id_ = json.loads(subprocess.check_output(calm))["snapshot"]
+    draw, kills = random.Random(0), 0
+    store, environment = tmp_path / ".cogr", {**os.environ, "OMP_NUM_THREADS": "1"}
     while kills < most:
         process = subprocess.Popen(
-            command(shop),
-            stdout=subprocess.PIPE,
+            command,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=environment,
             preexec_fn=listening,
@@ -158,21 +161,15 @@ def test_kills_at_random_moments_leave_the_snapshot_of_an_undisturbed_run(
         try:
             process.wait(timeout=draw.uniform(0.05, 1.6))
             # It came to its end before the kill: begin again from nothing but half of the cache.
-            finished += 1
-            for n, segment in enumerate(sorted((shop / ".cogr/cache").rglob("*.parquet"))):
-                if n % 2:
-                    segment.unlink()
+            for segment in sorted((store / "cache").rglob("*.parquet"))[1::2]:
+                segment.unlink()
         except subprocess.TimeoutExpired:
             os.kill(process.pid, signal.SIGKILL if draw.random() < 0.7 else signal.SIGINT)
             process.wait(timeout=30)
             kills += 1
-    last = subprocess.run(command(shop), capture_output=True, check=True)
-    assert json.loads(last.stdout)["snapshot"] == undisturbed["snapshot"]
+    assert json.loads(subprocess.check_output(command))["snapshot"] == id_
     paths = [
-        shop / folder / "snapshots" / undisturbed["snapshot"] / "keywords.parquet"
-        for folder in ("calm", ".cogr")
+        folder / "snapshots" / id_ / "keywords.parquet" for folder in (tmp_path / "calm", store)
     ]
     assert paths[0].read_bytes() == paths[1].read_bytes()
-    assert list((shop / ".cogr" / "snapshots").iterdir()) == [
-        shop / ".cogr" / "snapshots" / undisturbed["snapshot"]
-    ]
+    assert [folder.name for folder in (store / "snapshots").iterdir()] == [id_]

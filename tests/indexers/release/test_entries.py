@@ -203,7 +203,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[st
         workspace = Workspace.open(config, all_pass)
         request = RebuildRequest(side, publish=publish)
         outcome = rebuild_side(workspace, request, no_bar, lambda _: None)
-        return outcome.rebuilt.snapshot.id
+        return outcome.snapshot.id
 
     with pytest.MonkeyPatch.context() as here:
         here.chdir(folder)
