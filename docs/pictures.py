@@ -54,8 +54,7 @@ def _indexed(folder: Path) -> Workspace:
     for kind in ("extractive", "statistical"):
         requests = [RebuildRequest(side, kind, publish=False) for side in SIDES]
         ids = [
-            rebuild_side(workspace, request, progress_bar, say).snapshot.id
-            for request in requests
+            rebuild_side(workspace, request, progress_bar, say).snapshot.id for request in requests
         ]
     release(workspace, ids, gate=False)
     return workspace
