@@ -88,7 +88,7 @@ def reproduced(name: str, asked: argparse.Namespace) -> list[str]:
     comparison = Comparison(METHODS, asked.seeds, True, out / "compare")
     results = run(workspace, comparison, lambda line: print(line, flush=True))
     found = {
-        **{one.name: dict(one.figures) for one in results.methods if one.done},
+        **{one.name: dict(one.row.figures) for one in results.methods if one.done},
         "reference": bm25(workspace.dataset, "test").row(workspace.dataset, "test"),
     }
     if asked.write:

@@ -11,9 +11,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cogr.errors import UserError
 from cogr.records import Dataset, Item, Query, Say
@@ -59,6 +62,22 @@ class Task:
         """Title and text of an item, as all methods read it."""
         return f"{item.title} {item.text}".strip()
 
+    @cached_property
+    def texts(self) -> Sequence[str]:
+        """The text of every item."""
+        return [*map(self.text, self.dataset.items)]
+
+    @cached_property
+    def number(self) -> Mapping[str, int]:
+        """Item id -> its position in the data."""
+        return {item.id: at for at, item in enumerate(self.dataset.items)}
+
+    @cached_property
+    def relevant(self) -> Sequence[frozenset[int]]:
+        """For each training query the numbers of its relevant items."""
+        wanted = (self.dataset.relevant[query.id] for query in self.dataset.require("train"))
+        return [frozenset(self.number[id_] for id_ in ids) for ids in wanted]
+
 
 @dataclass(frozen=True)
 class Fitted:
@@ -96,6 +115,12 @@ class Fitted:
         return cls(rank, bytes_an_item, **more)
 
 
+def best(ids: Sequence[str], scores: NDArray[Any], depth: int) -> list[tuple[str, float]]:
+    """The best of one row of scores, ties by id; `ids` in order of id."""
+    order = np.argsort(-scores, kind="stable")[:depth]
+    return [(ids[at], float(scores[at])) for at in order]
+
+
 def grid(names: str, *rows: Sequence[Any]) -> Sequence[Params]:
     """Sets of hyperparameters: names with spaces between them, and their values."""
     return [dict(zip(names.split(), row, strict=True)) for row in rows]
@@ -127,7 +152,7 @@ _PLACES: dict[str, str] = {
     "bm25": "lexical:BM25",
     "synonyms": "synonyms:Synonyms",
     "doc2query": "lexical:Doc2Query",
-    "splade": "trained.splade:Splade",
+    "splade": "trained.dense:Splade",
     "embeddings": "trained.dense:Embeddings",
     "dpr": "trained.dense:DPR",
     "ance": "trained.dense:ANCE",

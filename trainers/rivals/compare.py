@@ -103,6 +103,10 @@ class Runner:
             return self._run(method, found)
         except (NotRunError, MissingExtraError) as error:
             return [self._without(method, "not run", str(error))]
+        except ModuleNotFoundError as error:
+            how = "run pip install 'cogr[compare,train]'"
+            missing = NotRunError(f"the package {error.name}", how)
+            return [self._without(method, "not run", str(missing))]
         except CogrError as error:
             return [self._without(method, "failed", str(error))]
         except Exception as error:  # noqa: BLE001  (one method's fault must not cost the others)

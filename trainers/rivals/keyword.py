@@ -21,7 +21,7 @@ from cogr.store import Store
 from indexers.generators import Context
 from indexers.generators.extractive import Extractive, ExtractiveOptions
 from indexers.generators.statistical import LEAST_QUERIES, READABILITY
-from indexers.generators.statistical.generator import Statistical, is_installed, make
+from indexers.generators.statistical.generator import Statistical, make
 from indexers.generators.statistical.generator import StatisticalOptions as Options
 from indexers.workspace import Workspace
 from trainers.rivals import Fitted, Method, NotRunError, Params, Task
@@ -59,13 +59,10 @@ def weighted(query: Query, keywords: Sequence[str], weights: Weights) -> dict[st
 def fitted_generator(task: Task) -> Statistical:
     """The generator `statistical`. Methods share a fit, whose time is that of the first of them.
 
-    Raises NotRunError without enough labels or the extra.
+    Raises NotRunError without enough labels, MissingExtraError without the extra.
     """
-    if len(task.dataset.require("train")) < LEAST_QUERIES or not is_installed():
-        raise NotRunError(
-            f"{LEAST_QUERIES} labelled training queries and the extra statistical",
-            "bring labels, or pip install 'cogr[statistical]'",
-        )
+    if len(task.dataset.require("train")) < LEAST_QUERIES:
+        raise NotRunError(f"{LEAST_QUERIES} labelled training queries", "bring labels")
     own = task.settings.generator.statistical.model_dump()
     context = Context("query", task.dataset, Store(task.work.parents[1] / "shared"))
     return make(Options(**own, seed=task.seed), context)
@@ -126,11 +123,10 @@ class OracleKeywords(Method):
 
         generator = fitted_generator(task)
         items, keywords = task.dataset.items, generator.artefact.keywords
-        numbers = {item.id: number for number, item in enumerate(items)}
 
         def chosen(query: Query) -> dict[str, float]:
             relevant = np.zeros(len(items))
-            relevant[[numbers[id_] for id_ in task.dataset.relevant[query.id]]] = 1.0
+            relevant[[task.number[id_] for id_ in task.dataset.relevant[query.id]]] = 1.0
             forced = keywords.owners(self_keyword(query.text))
             found = select_keywords(relevant, keywords.writable, limit=K_MAX, forced=forced)
             return weighted(query, [keywords.keywords[number] for number in found.keywords], {})

@@ -1,16 +1,22 @@
-"""Methods that match the words of a text: BM25, doc2query, a floor that memorises labels, and a
-ceiling that uses the labels it is measured by.
+"""Methods that match the words of a text: BM25, doc2query, a floor that memorises labels, a ceiling
+that uses the labels it is measured by, and synonyms learned from the labels, read and scored as
+OpenSearch's filter `synonym_graph` does.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from cogr.matching import bm25 as lucene
 from cogr.metrics import best_head
 from cogr.records import Item, Query
 from indexers.text import Lexical
-from trainers.rivals import Fitted, Method, Params, Ranked, Sets, Task, grid
+from trainers.rivals import Fitted, Method, Params, Ranked, Sets, Task, best, grid
 from trainers.rivals.keyword import fitted_generator, item_keywords
 from trainers.rivals.measuring import DEPTH, ids_of
 
@@ -20,6 +26,9 @@ PARAMETERS = (
 )
 """Pairs (k1, b) to try: the defaults of bm25s, Lucene and Anserini, and others around them."""
 _LABEL_BYTES = 8
+_LEAST_ASKED = 2
+Texts = Sequence[Sequence[str]]
+"""Stems of each text, in order."""
 
 
 def by_words(lexical: Lexical) -> Fitted:
@@ -38,8 +47,7 @@ class BM25(Method):
     grid = grid("k1 b", *PARAMETERS)
 
     def fit(self, task: Task, params: Params) -> Fitted:
-        items = task.dataset.items
-        return by_words(Lexical(items, params["k1"], params["b"], [*map(task.text, items)]))
+        return by_words(Lexical(task.dataset.items, params["k1"], params["b"], task.texts))
 
 
 class Doc2Query(Method):
@@ -57,8 +65,8 @@ class Doc2Query(Method):
         items, times = task.dataset.items, params["times"]
         sets = item_keywords(generator, items, params["kinds"])
         texts = [
-            " ".join((task.text(item), *(word for word in words for _ in range(times))))
-            for item, words in zip(items, sets, strict=True)
+            " ".join((text, *(word for word in words for _ in range(times))))
+            for text, words in zip(task.texts, sets, strict=True)
         ]
         return by_words(Lexical(items, texts=texts))
 
@@ -110,3 +118,125 @@ class PerfectCutoff(BM25):
             return {id_: ids[: best_head(ids, relevant[id_])[0]] for id_, ids in heads.items()}
 
         return Fitted(plain.rank, plain.bytes_an_item, sets=sets)
+
+
+# Synonyms
+
+
+def stems_of(texts: Sequence[str]) -> list[list[str]]:
+    """English stems without stop words, as BM25 has them."""
+    import bm25s
+    import Stemmer
+
+    stemmer = Stemmer.Stemmer("english")
+    options = {"stopwords": "en", "stemmer": stemmer, "return_ids": False, "show_progress": False}
+    return [[stem for stem in one if stem] for one in bm25s.tokenize(list(texts), **options)]
+
+
+def learned_synonyms(
+    asked: Texts, relevant: Sequence[Sequence[int]], items: Texts, most: int, least_share: float
+) -> dict[str, list[str]]:
+    """Stem of a query word -> stems that are frequent in the relevant items of queries with that
+    word, best first.
+
+    A query's relevant items share one vote. A stem is a synonym of a word that at least two queries
+    have, where `least_share` of their votes have the stem, and more than by chance. Synonyms are
+    ordered by that share times the logarithm of its ratio to chance. A word has at most `most`.
+    """
+    import scipy.sparse as sp
+
+    words = [*dict.fromkeys(stem for stems in (*items, *asked) for stem in stems)]
+    vocabulary = {word: at for at, word in enumerate(words)}
+    having, said = (_counts(texts, vocabulary) for texts in (items, asked))
+    having.data[:] = said.data[:] = 1.0
+    shares = [1 / len(wanted) for wanted in relevant for _ in wanted]
+    numbers, ends = [one for wanted in relevant for one in wanted], [0, *map(len, relevant)]
+    votes = sp.csr_matrix((shares, numbers, np.cumsum(ends)), shape=(len(asked), len(items)))
+    counts = np.asarray(said.sum(axis=0)).ravel()
+    together = (said.T @ (votes @ having)).tocsr()
+    chance = np.asarray(having.sum(axis=0)).ravel() / len(items)
+    found = {}
+    for word in np.flatnonzero(counts >= _LEAST_ASKED).tolist():
+        start, end = together.indptr[word], together.indptr[word + 1]
+        others, share = together.indices[start:end], together.data[start:end] / counts[word]
+        gain = share * np.log(np.maximum(share, 1e-9) / np.maximum(chance[others], 1e-9))
+        kept = (others != word) & (share >= least_share) & (gain > 0)
+        ranked = sorted(zip(-gain[kept], (words[at] for at in others[kept]), strict=True))
+        if ranked:
+            found[words[word]] = [stem for _, stem in ranked[:most]]
+    return found
+
+
+def _counts(texts: Texts, vocabulary: Mapping[str, int]) -> Any:
+    """How often each text has each stem: sparse, (texts, stems)."""
+    import scipy.sparse as sp
+
+    rows = [row for row, stems in enumerate(texts) for _ in stems]
+    columns = [vocabulary[stem] for stems in texts for stem in stems]
+    return sp.csr_matrix((np.ones(len(rows)), (rows, columns)), (len(texts), len(vocabulary)))
+
+
+class SynonymIndex:
+    """Lucene's BM25 with synonyms: a match of any synonym counts as the word itself (Lucene's
+    SynonymQuery: the sum of the frequencies, the largest document frequency).
+    """
+
+    def __init__(
+        self, ids: Sequence[str], stems: Texts, synonyms: Mapping[str, Sequence[str]]
+    ) -> None:
+        order = sorted(range(len(ids)), key=ids.__getitem__)
+        self._ids, self._synonyms = [ids[at] for at in order], synonyms
+        words = dict.fromkeys(stem for one in stems for stem in one)
+        self._place = {word: at for at, word in enumerate(words)}
+        self._times = _counts([stems[at] for at in order], self._place).tocsc()
+        self._frequency = np.diff(self._times.indptr)
+        lengths = np.array([len(stems[at]) for at in order], np.int64)
+        self._holding = int((lengths > 0).sum())
+        mean = lucene.mean_length(int(lengths.sum()), self._holding)
+        norms = lucene.norm_table(lucene.DEFAULT, mean)
+        self._inverse = norms[lucene.length_codes(lengths)].astype(np.float64)
+        self.size_bytes = 8 * self._times.nnz  # An item and how often, for each posting.
+
+    def rank(self, stems: Sequence[str], depth: int) -> list[tuple[str, float]]:
+        """The best items of a query."""
+        scores = np.zeros(len(self._ids))
+        for stem, times in Counter(stems).items():
+            scores += times * self._part(stem)
+        return [pair for pair in best(self._ids, scores, depth) if pair[1] > 0]
+
+    def _part(self, stem: str) -> NDArray[np.float64]:
+        every = dict.fromkeys((stem, *self._synonyms.get(stem, ())))
+        at = [self._place[one] for one in every if one in self._place]
+        if not at:
+            return np.zeros(len(self._ids))
+        times = np.asarray(self._times[:, at].sum(axis=1)).ravel()
+        weight = float(lucene.idf(self._holding, int(self._frequency[at].max())))
+        return weight - weight / (1 + times * self._inverse)
+
+
+class Synonyms(Method):
+    """A synonyms file learned from the labels, kept in `work`."""
+
+    seeded = False
+    grid = grid(
+        "most least_share",
+        *((5, 0.3), (2, 0.3), (2, 0.5), (5, 0.5), (10, 0.3), (10, 0.15), (1, 0.5), (0, 1.0)),
+    )
+
+    def fit(self, task: Task, params: Params) -> Fitted:
+        stems, ids = stems_of(task.texts), [*task.number]
+        synonyms = _of_task(task, stems, params) if params["most"] else {}
+        lines = [f"{word} => {', '.join((word, *more))}" for word, more in sorted(synonyms.items())]
+        (task.work / "synonyms.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        index = SynonymIndex(ids, stems, synonyms)
+        return Fitted.by(
+            lambda queries: stems_of([query.text for query in queries]),
+            index.rank,
+            index.size_bytes / len(ids),
+        )
+
+
+def _of_task(task: Task, stems: Texts, params: Params) -> dict[str, list[str]]:
+    asked = stems_of([query.text for query in task.dataset.require("train")])
+    relevant = [*map(sorted, task.relevant)]
+    return learned_synonyms(asked, relevant, stems, params["most"], params["least_share"])

@@ -121,36 +121,37 @@ class Summary:
     """A method over its seeds.
 
     Attributes:
-        row: of the first seed; or the row with the reason why there is none.
+        row: of the first seed, its figures, values and costs the means over the seeds; or the row
+            with the reason why there is none.
         seeds: how many rows there are.
-        measure: the measure by which it is compared: F1 of its best cut, the first of equals.
-        values: of that measure, one a query, the mean over the seeds.
         spread: sample deviation over the seeds; empty for one seed.
         p: corrected p value of the test against the best method; None for the best method itself.
     """
 
     row: MethodRow
-    seeds: int
-    measure: str
-    values: NDArray[np.float64]
-    figures: Mapping[str, float] = field(default_factory=dict)
+    seeds: int = 1
     spread: Mapping[str, float] = field(default_factory=dict)
-    cost: Mapping[str, float] = field(default_factory=dict)
-    dev_f1: float = 0.0
     p: float | None = None
 
     @classmethod
     def of(cls, rows: Sequence[MethodRow]) -> Summary:
         """The rows of one method."""
-        if rows[0].state != "done":
-            return cls(rows[0], len(rows), CUTS[0], np.empty(0))
-        figures = _over([row.figures for row in rows], statistics.fmean)
-        measure = max(filter(figures.__contains__, CUTS), key=figures.__getitem__)
-        values = np.mean([row.per_query[measure] for row in rows], axis=0)
+        first = rows[0]
+        if first.state != "done":
+            return cls(first)
+        values = {
+            name: np.mean([row.per_query[name] for row in rows], axis=0).tolist()
+            for name in first.per_query
+        }
+        mean = replace(
+            first,
+            dev_f1=statistics.fmean(row.dev_f1 for row in rows),
+            figures=_over([row.figures for row in rows], statistics.fmean),
+            cost=_over([row.cost for row in rows], statistics.fmean),
+            per_query=values,
+        )
         spread = _over([row.figures for row in rows], statistics.stdev) if len(rows) > 1 else {}
-        cost = _over([row.cost for row in rows], statistics.fmean)
-        dev_f1 = statistics.fmean(row.dev_f1 for row in rows)
-        return cls(rows[0], len(rows), measure, values, figures, spread, cost, dev_f1)
+        return cls(mean, len(rows), spread)
 
     @property
     def name(self) -> str:
@@ -161,9 +162,19 @@ class Summary:
         return self.row.state == "done"
 
     @property
+    def measure(self) -> str:
+        """The measure by which it is compared: F1 of its best cut, the first of equals."""
+        return max(filter(self.row.figures.__contains__, CUTS), key=self.row.figures.__getitem__)
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """Of that measure, one a query, the mean over the seeds."""
+        return np.array(self.row.per_query[self.measure])
+
+    @property
     def score(self) -> float:
         """The mean of the measure by which it is compared."""
-        return self.figures[self.measure]
+        return self.row.figures[self.measure]
 
     def as_dict(self) -> dict[str, Any]:
         """For compare.json."""
@@ -172,8 +183,9 @@ class Summary:
         record |= {"reason": row.reason} if row.reason else {}
         if not self.done:
             return record
-        named = {name: _rounded(getattr(self, name)) for name in ("figures", "spread", "cost")}
-        record |= {"seeds": self.seeds, **named, "dev_f1": round(self.dev_f1, 6), "p": self.p}
+        named = {"figures": row.figures, "spread": self.spread, "cost": row.cost}
+        record |= {name: _rounded(values) for name, values in named.items()}
+        record |= {"seeds": self.seeds, "dev_f1": round(row.dev_f1, 6), "p": self.p}
         return {**record, "compared_by": self.measure, "params": row.params, "cuts": row.cuts}
 
 
@@ -254,8 +266,8 @@ def advice(results: Results) -> str:
     near = [one for one in others if one.p is not None and one.p >= SIGNIFICANT]
     if near:
         text += f"; not told apart from it: {', '.join(one.name for one in near)}"
-    light = [one.name for one in near if not one.cost["model_at_serving"]]
-    if best.cost["model_at_serving"] and light:
+    light = [one.name for one in near if not one.row.cost["model_at_serving"]]
+    if best.row.cost["model_at_serving"] and light:
         text += f"; {light[0]} needs no model at serving"
     return f"{text}."
 
@@ -275,9 +287,9 @@ def quality(results: Results, names: Sequence[str]) -> Table:
     """Figures of every method that ran, with four digits, and the spread of F1 over the seeds."""
     rows = []
     for one in results.done:
-        row = {"method": one.name, "family": one.row.family}
+        row, found = {"method": one.name, "family": one.row.family}, one.row.figures
         for name in names:
-            row[column(name)] = f"{one.figures[name]:.4f}" if name in one.figures else ""
+            row[column(name)] = f"{found[name]:.4f}" if name in found else ""
         if one.spread:
             row["F1"] += f" ±{one.spread['f1']:.4f}"
         row["p (Holm)"] = "" if one.p is None else "< 0.001" if one.p < 0.001 else f"{one.p:.3f}"
@@ -289,7 +301,7 @@ def costs(results: Results) -> Table:
     """Time, size and what serving needs, of every method that ran."""
     rows = []
     for one in results.done:
-        cost, k = one.cost, one.row.cuts
+        cost, k = one.row.cost, one.row.cuts
         rows.append(
             {
                 "method": one.name,

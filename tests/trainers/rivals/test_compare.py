@@ -263,8 +263,8 @@ def test_tables_and_advice_say_the_same(compare: Compare, tmp_path: Path) -> Non
 
 
 def summary(name: str, family: Family, f1: float, p: float | None, model: float = 0) -> Summary:
-    row, figures = MethodRow(name, family, 0, "done"), {"f1": f1}
-    return Summary(row, 1, "f1", np.empty(0), figures, {}, {"model_at_serving": model}, 0.0, p)
+    cost = {"model_at_serving": model}
+    return Summary(MethodRow(name, family, 0, "done", figures={"f1": f1}, cost=cost), p=p)
 
 
 def test_the_advice_names_who_wins_and_what_is_as_good_and_lighter() -> None:

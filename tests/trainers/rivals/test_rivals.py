@@ -16,21 +16,17 @@ import pytest
 from cogr.datasets import load_dataset
 from cogr.metrics import full_set, measure
 from cogr.records import Query
-from cogr.settings import Settings
 from tests.trainers.report_worlds import whole_run
+from tests.trainers.rivals.trained.tasks import task_of
 from trainers.demo import CATALOGUE
 from trainers.rivals import METHODS, Fitted, NotRunError, Task
+from trainers.rivals.lexical import SynonymIndex, learned_synonyms
 from trainers.rivals.measuring import checked_run, ids_of
-from trainers.rivals.synonyms import SynonymIndex, learned_synonyms
 
 
 @pytest.fixture(scope="module")
 def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
-    work = tmp_path_factory.mktemp("compare") / "work" / "method" / "seed-0"
-    work.mkdir(parents=True)
-    dataset = load_dataset("jsonl", CATALOGUE)
-    settings = Settings.model_validate({"dataset": {"loader": "jsonl", "path": str(CATALOGUE)}})
-    return Task(dataset, work, 0, lambda _: None, settings)
+    return task_of(tmp_path_factory.mktemp("work"), {}, load_dataset("jsonl", CATALOGUE))
 
 
 def fitted(task: Task, name: str, **params: Any) -> Fitted:

@@ -9,20 +9,15 @@ models in packages (`PACKAGED`).
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cogr.errors import CogrError, GeneratorError
-from cogr.records import Item
 from indexers.generators.model_folders import (
     first_line,
     has_bfloat16,
@@ -42,42 +37,6 @@ READ_TOKENS = 256
 
 
 # The model that a method starts from
-
-
-def need_training(*packages: str) -> None:
-    """Raise NotRunError where one of these packages or one for training is missing. Imports
-    nothing.
-    """
-    for package in ("torch", "transformers", "accelerate", "datasets", *packages):
-        if importlib.util.find_spec(package) is None:
-            raise NotRunError(f"the package {package}", "run pip install 'cogr[compare,train]'")
-
-
-@dataclass(frozen=True)
-class Start:
-    """The start model of a method: its folder, its name in `compare.models`, and a remark for the
-    table; "" for a pretrained model.
-    """
-
-    folder: Path
-    name: str
-    said: str = ""
-
-
-def start_of(task: Task, method: str, usual: str, architecture: str) -> Start:
-    """The model that `compare.models` names for a method.
-
-    Raises:
-        NotRunError: no model is named, or its weights are not local.
-        GeneratorError: a folder that is not a model.
-    """
-    name = task.settings.compare.models.get(method)
-    if name is None:
-        raise NotRunError(f"the weights of {usual}", f'set compare.models.{method} = "{usual}"')
-    if name == TINY:
-        said = f"from {architecture.upper()} of random weights, a stand-in for {usual}"
-        return Start(tiny(task, architecture), name, said)
-    return Start(_local(name, method), name)
 
 
 def _local(name: str, method: str) -> Path:
@@ -122,29 +81,37 @@ class Trained(Method):
         usual: the start model of its paper.
         fresh: hyperparameters for a start model of random weights.
         architecture: of that model.
-        packages: needed beside PyTorch and transformers.
     """
 
     usual: str
     fresh: Sequence[Params] = ({},)
     architecture: str = "bert"
-    packages: Sequence[str] = ("sentence_transformers",)
+
+    def is_fresh(self, task: Task) -> bool:
+        """Whether the start model has random weights."""
+        return task.settings.compare.models.get(self.name) == TINY
 
     def trials(self, task: Task) -> Sequence[Params]:
         """A model of random weights needs larger learning rates."""
-        name = task.settings.compare.models.get(self.name)
-        return self.fresh if name == TINY else self.grid
+        return self.fresh if self.is_fresh(task) else self.grid
 
     def fit(self, task: Task, params: Params) -> Fitted:
-        """Raises NotRunError without the extra or the weights, GeneratorError for a wrong
-        folder.
+        """Raises NotRunError where no model is named or its weights are not local, GeneratorError
+        for a folder that is no such model.
         """
-        need_training(*self.packages)
-        start = start_of(task, self.name, self.usual, self.architecture)
-        return replace(self._trained(task, params, start), model=True, said=start.said)
+        name, said = task.settings.compare.models.get(self.name), ""
+        if name is None:
+            how = f'set compare.models.{self.name} = "{self.usual}"'
+            raise NotRunError(f"the weights of {self.usual}", how)
+        if self.is_fresh(task):
+            folder, kind = tiny(task, self.architecture), self.architecture.upper()
+            said = f"from {kind} of random weights, a stand-in for {self.usual}"
+        else:
+            folder = _local(name, self.name)
+        return replace(self._trained(task, params, folder), model=True, said=said)
 
-    def _trained(self, task: Task, params: Params, start: Start) -> Fitted:
-        """The method, trained from its start model."""
+    def _trained(self, task: Task, params: Params, folder: Path) -> Fitted:
+        """The method, trained from the start model in a folder."""
         raise NotImplementedError
 
 
@@ -202,20 +169,6 @@ def quiet() -> None:
     transformers.utils.logging.set_verbosity_error()
 
 
-# Texts and rankings
-
-
-def in_order(items: Sequence[Item]) -> list[Item]:
-    """The items in order of id, which decides ties."""
-    return sorted(items, key=lambda item: item.id)
-
-
 def clean(texts: Sequence[str]) -> list[str]:
     """The texts as tokenizers take them: without lone surrogates."""
     return [text.encode("utf-8", "replace").decode() for text in texts]
-
-
-def best(ids: Sequence[str], scores: NDArray[np.float32], depth: int) -> list[tuple[str, float]]:
-    """The best of one row of scores, ties by id; `ids` in order of id."""
-    order = np.argsort(-scores, kind="stable")[:depth]
-    return [(ids[at], float(scores[at])) for at in order]

@@ -1,10 +1,14 @@
-"""Dense retrieval: texts are vectors, and the nearest items are found by exact search.
+"""Retrieval by vectors: the nearest items are found by exact search.
 
 `embeddings` is an encoder without training on these data. `dpr` trains one on the labels with BM25
 negatives (Karpukhin et al. 2020), `ance` goes on with negatives from its own index, found again in
 every loop (Xiong et al. 2021). One encoder reads both sides. A batch holds queries, one relevant
 item each, and hard negatives; every other item of the batch is a negative too, and no text is in a
 batch twice.
+
+`splade` (SPLADE v2, Formal et al. 2021) has sparse vectors: a masked language model weighs the
+words of its vocabulary by the largest logarithm of its logits. It is trained in the same way, under
+a penalty on the words used (FLOPS).
 """
 
 from __future__ import annotations
@@ -20,30 +24,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cogr.datasets.items import in_id_order
+from cogr.errors import GeneratorError
 from cogr.records import Query
-from indexers.generators.model_folders import in_bfloat16
+from indexers.generators.model_folders import in_bfloat16, read_json
 from indexers.text import Lexical
-from trainers.rivals import Family, Fitted, Params, Task
-from trainers.rivals.trained import (
-    READ_TOKENS,
-    Start,
-    Trained,
-    arguments,
-    best,
-    clean,
-    in_order,
-    loading,
-    rates,
-    run,
-)
+from trainers.rivals import Family, Fitted, Params, Task, best
+from trainers.rivals.trained import READ_TOKENS, Trained, arguments, clean, loading, rates, run
 
 Vectors = NDArray[np.float32]
 Hits = list[tuple[str, float]]
 TRAIN_TOKENS = 128
 """Most tokens of an item that training reads; half as many tokens allow twice as many pairs."""
 _AT_ONCE = 32
+_LOGITS_AT_ONCE = 8
+"""Texts that SPLADE computes at once: the logits have a number for each token and each word."""
 _PAIRS_A_QUERY = 32
 _NEGATIVES_FROM = 100
+
+
+def _opened(kind: str, folder: Path, what: str, other: str) -> Any:
+    import sentence_transformers
+
+    with loading(what, folder, other):
+        made = getattr(sentence_transformers, kind)
+        model = made(str(folder), model_kwargs={"use_safetensors": True})
+    model.max_seq_length = min(model.max_seq_length or READ_TOKENS, READ_TOKENS)
+    return model
 
 
 def open_encoder(folder: Path) -> Any:
@@ -51,20 +58,19 @@ def open_encoder(folder: Path) -> Any:
 
     Raises GeneratorError for a folder that it can't load.
     """
-    from sentence_transformers import SentenceTransformer
+    return _opened("SentenceTransformer", folder, "encoder", "a folder of sentence-transformers")
 
-    with loading("encoder", folder, "a folder of sentence-transformers"):
-        model = SentenceTransformer(str(folder), model_kwargs={"use_safetensors": True})
-    model.max_seq_length = min(model.max_seq_length or READ_TOKENS, READ_TOKENS)
-    return model
+
+def _encoded(model: Any, texts: Sequence[str], side: str, **options: Any) -> Any:
+    with in_bfloat16(model.device.type):
+        encode = getattr(model, f"encode_{side}")
+        return encode(clean(texts), show_progress_bar=False, **options)
 
 
 def encode(model: Any, texts: Sequence[str], side: str) -> Vectors:
     """Vectors of length 1, (texts, dimensions). `side` is "query" or "document"."""
-    options = {"batch_size": _AT_ONCE, "normalize_embeddings": True, "show_progress_bar": False}
-    with in_bfloat16(model.device.type):
-        found = getattr(model, f"encode_{side}")(clean(texts), **options)
-    return np.asarray(found, np.float32)
+    options = {"batch_size": _AT_ONCE, "normalize_embeddings": True}
+    return np.asarray(_encoded(model, texts, side, **options), np.float32)
 
 
 class Embeddings(Trained):
@@ -89,8 +95,8 @@ class Embeddings(Trained):
         """Of float32, all of them."""
         return 4.0 * int(matrix.shape[1])
 
-    def _trained(self, task: Task, params: Params, start: Start) -> Fitted:
-        items, model = in_order(task.dataset.items), self.open(start.folder)
+    def _trained(self, task: Task, params: Params, folder: Path) -> Fitted:
+        items, model = in_id_order(task.dataset.items), self.open(folder)
         ids = [item.id for item in items]
         self.train(task, model, params)
         matrix = self.encode(model, [task.text(item) for item in items], "document")
@@ -147,6 +153,64 @@ class ANCE(DPR):
             train_pairs(task, model, self.loss(model, params), rows, params, max(1, steps))
 
 
+def open_splade(folder: Path) -> Any:
+    """A SparseEncoder from its own folder or from a masked language model's.
+
+    Raises GeneratorError for another kind of model.
+    """
+    config = read_json(folder / "config.json", f"The model folder {folder}")
+    if not any(name.endswith("ForMaskedLM") for name in config.get("architectures") or []):
+        raise GeneratorError(
+            f"{folder} is not a masked language model, which SPLADE needs; name one such as "
+            f"{Splade.usual}."
+        )
+    return _opened("SparseEncoder", folder, "sparse encoder", "another")
+
+
+def weigh(model: Any, texts: Sequence[str], side: str) -> Any:
+    """Weights of words, a sparse matrix of float32 (texts, vocabulary). `side` is "query" or
+    "document".
+    """
+    from scipy import sparse
+
+    options = {"batch_size": _LOGITS_AT_ONCE, "convert_to_sparse_tensor": True}
+    found = _encoded(model, texts, side, **options).float().cpu().coalesce()
+    rows, columns = found.indices().numpy()
+    return sparse.csr_matrix((found.values().numpy(), (rows, columns)), shape=found.shape)
+
+
+class Splade(DPR):
+    """SPLADE v2, trained on the labels."""
+
+    family: Family = "sparse"
+    usual = "naver/splade_v2_max"
+    grid = rates(2e-5, 1e-4, document=3e-5, query=5e-5, batch=32, negatives=1)
+    fresh = rates(1e-3, 3e-3, document=3e-5, query=5e-5, batch=32, negatives=1)
+    open = staticmethod(open_splade)
+    encode = staticmethod(weigh)
+
+    def loss(self, model: Any, params: Params) -> Any:
+        """In-batch negatives and the penalty; gradients are cached."""
+        from sentence_transformers.sparse_encoder import losses
+
+        return losses.CachedSpladeLoss(
+            model,
+            losses.SparseMultipleNegativesRankingLoss(model),
+            document_regularizer_weight=params["document"],
+            query_regularizer_weight=params["query"],
+            mini_batch_size=_LOGITS_AT_ONCE,
+        )
+
+    def search(self, ids: Sequence[str], matrix: Any, row: Any, depth: int) -> Hits:
+        """The best items that share a word with the query."""
+        scores = np.asarray((matrix @ row.T).todense(), np.float32).ravel()
+        return [pair for pair in best(ids, scores, depth) if pair[1] > 0]
+
+    def bytes_an_item(self, matrix: Any) -> float:
+        """A posting has a number and a weight."""
+        return 8.0 * int(matrix.nnz) / int(matrix.shape[0])
+
+
 # Pairs and negatives
 
 
@@ -163,22 +227,17 @@ class Labels:
     @classmethod
     def of(cls, task: Task) -> Labels:
         """Of the training split."""
-        number = {item.id: at for at, item in enumerate(task.dataset.items)}
-        train, relevant = task.dataset.require("train"), task.dataset.relevant
-        texts = clean([task.text(item)[: 8 * TRAIN_TOKENS] for item in task.dataset.items])
-        wanted = [frozenset(number[id_] for id_ in relevant[query.id]) for query in train]
-        return cls(train, texts, wanted)
+        texts = clean([text[: 8 * TRAIN_TOKENS] for text in task.texts])
+        return cls(task.dataset.require("train"), texts, task.relevant)
 
 
 def bm25_negatives(task: Task, labels: Labels, most: int) -> list[list[int]]:
     """For each query `most` items that BM25 finds and that are not relevant, drawn from its first
     hundred; random ones where it finds too few (DPR, Karpukhin et al. 2020).
     """
-    draw, lexical = random.Random(task.seed), Lexical(task.dataset.items)
-    number = {item.id: at for at, item in enumerate(task.dataset.items)}
-    found = []
+    draw, lexical, found = random.Random(task.seed), Lexical(task.dataset.items), []
     for query, relevant in zip(labels.queries, labels.relevant, strict=True):
-        ranked = [number[item.id] for item, _ in lexical.rank(query.text, _NEGATIVES_FROM)]
+        ranked = [task.number[item.id] for item, _ in lexical.rank(query.text, _NEGATIVES_FROM)]
         wrong = [at for at in ranked if at not in relevant]
         others = [at for at in range(len(labels.texts)) if at not in relevant]
         pool = wrong if len(wrong) >= most else others

@@ -15,20 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cogr.datasets.items import in_id_order
 from cogr.errors import GeneratorError
 from cogr.records import Item, Query
 from trainers.rivals import Fitted, Params, Ranked, Task
 from trainers.rivals.keyword import fitted_generator, item_keywords
-from trainers.rivals.trained import (
-    Start,
-    Trained,
-    arguments,
-    clean,
-    in_order,
-    loading,
-    rates,
-    run,
-)
+from trainers.rivals.trained import Trained, arguments, clean, loading, rates, run
 
 USUAL = "google/mt5-base"
 BRANCHES = 10
@@ -146,7 +138,6 @@ class Writer(Trained):
 class DSI(Writer):
     """Texts of items and training queries -> identifiers."""
 
-    packages = ("sklearn",)
     grid = rates(5e-4, 1e-3, batch=32)
     fresh = rates(2e-3, 5e-3, batch=32)
 
@@ -154,11 +145,11 @@ class DSI(Writer):
         """For each item the texts by which it is learned."""
         return [[task.text(item)] for item in items]
 
-    def _trained(self, task: Task, params: Params, start: Start) -> Fitted:
+    def _trained(self, task: Task, params: Params, folder: Path) -> Fitted:
         from transformers import set_seed
 
         set_seed(task.seed)
-        items, (model, tokenizer) = in_order(task.dataset.items), open_writer(start.folder)
+        items, (model, tokenizer) = in_id_order(task.dataset.items), open_writer(folder)
         paths = identifiers(items, [task.text(item) for item in items], task.seed)
         trie = Trie(paths, digits_of(tokenizer), tokenizer.eos_token_id)
         rows = _rows(pairs_of(task, items, self.readings(task, items)), tokenizer, trie)
@@ -176,10 +167,8 @@ class DSIQG(DSI):
 
     def readings(self, task: Task, items: Sequence[Item]) -> list[list[str]]:
         """Keywords of our item generator are the queries; the title where it has none."""
-        generator = fitted_generator(task)
-        number = {item.id: at for at, item in enumerate(task.dataset.items)}
-        keywords = item_keywords(generator, task.dataset.items)
-        return [keywords[number[item.id]][:_QUERIES_AN_ITEM] or [item.title] for item in items]
+        keywords = item_keywords(fitted_generator(task), task.dataset.items)
+        return [keywords[task.number[item.id]][:_QUERIES_AN_ITEM] or [item.title] for item in items]
 
 
 def pairs_of(

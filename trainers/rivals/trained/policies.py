@@ -22,7 +22,7 @@ from cogr.records import Query
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 from trainers.rivals import Fitted, Params, Task
-from trainers.rivals.trained import TINY, Start, Trained, arguments, rates, run
+from trainers.rivals.trained import Trained, arguments, rates, run
 
 Hits = Sequence[tuple[str, float]]
 _SEEN = 100
@@ -75,7 +75,6 @@ class DeepRetrieval(Trained):
     family = "generative"
     usual = "Qwen/Qwen3-4B-Instruct-2507"
     architecture = "qwen3"
-    packages = ("trl",)
     grid = rates(1e-6, 5e-6, prompts=32, generations=8)
     fresh = rates(1e-3, 3e-4, prompts=16, generations=4)
     reward: Callable[[Hits, Collection[str]], float] = staticmethod(ndcg)
@@ -95,7 +94,7 @@ class DeepRetrieval(Trained):
         found = self.search(lexical, text, words, _SEEN)
         return self.reward(found, task.dataset.relevant[id_])
 
-    def _trained(self, task: Task, params: Params, start: Start) -> Fitted:
+    def _trained(self, task: Task, params: Params, folder: Path) -> Fitted:
         from datasets import Dataset
         from transformers import AutoTokenizer
         from trl import GRPOConfig, GRPOTrainer
@@ -104,10 +103,11 @@ class DeepRetrieval(Trained):
         from trainers.training.trainer_config import set_up
 
         set_up(task.seed)
-        tokenizer = AutoTokenizer.from_pretrained(start.folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokens = _TINY_TOKENS if self.is_fresh(task) else _TOKENS
         train = task.dataset.require("train")
         asked = {query.id: query.text for query in train}
-        lexical = Lexical(task.dataset.items, texts=[*map(task.text, task.dataset.items)])
+        lexical = Lexical(task.dataset.items, texts=task.texts)
 
         def scored(completions: Sequence[Any], entity: Sequence[str], **_: Any) -> list[float]:
             each = zip(map(text_of, completions), entity, strict=True)
@@ -120,17 +120,17 @@ class DeepRetrieval(Trained):
             **arguments(task, params, task.steps or _STEPS),
             per_device_train_batch_size=min(params["prompts"], len(rows)) * many,
             num_generations=many,
-            max_completion_length=_tokens(start),
+            max_completion_length=tokens,
             beta=0.0,
             chat_template_kwargs={"enable_thinking": False},
         )
         data = Dataset.from_list(rows)
-        named = {"model": str(start.folder), "processing_class": tokenizer}
+        named = {"model": str(folder), "processing_class": tokenizer}
         trainer = GRPOTrainer(reward_funcs=scored, args=config, train_dataset=data, **named)
         run(trainer, task)
-        folder = task.work / "fit" / "model"
-        trainer.save_model(str(folder))
-        written = _writer(folder, task, _tokens(start))
+        learned = task.work / "fit" / "model"
+        trainer.save_model(str(learned))
+        written = _writer(learned, task, tokens)
 
         def search(asked: tuple[str, tuple[str, ...]], depth: int) -> Hits:
             return self.search(lexical, *asked, depth)
@@ -145,10 +145,6 @@ class Quester(DeepRetrieval):
 
     reward = staticmethod(smooth_ndcg)
     alone = True
-
-
-def _tokens(start: Start) -> int:
-    return _TINY_TOKENS if start.name == TINY else _TOKENS
 
 
 def _prompts(task: Task, queries: Sequence[Query]) -> Sequence[Any]:

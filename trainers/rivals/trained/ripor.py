@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cogr.datasets.items import in_id_order
 from cogr.records import Query
 from trainers.rivals import Fitted, Params, Ranked, Task
-from trainers.rivals.trained import Start, arguments, clean, in_order, rates, run
+from trainers.rivals.trained import arguments, clean, rates, run
 from trainers.rivals.trained.dense import DPR, Labels, encode, mined_negatives, open_encoder
 from trainers.rivals.trained.dsi import BEAMS, READ, Writer, open_writer, pairs_of
 
@@ -80,19 +82,18 @@ def margin_loss(good: Any, wrong: Any, margin: Any) -> Any:
 class RIPOR(Writer):
     """Residual-quantised identifiers and a prefix-oriented ranking loss."""
 
-    packages = ("sentence_transformers", "sklearn")
     grid = rates(1e-4, 5e-4, batch=32, negatives=4)
     fresh = rates(1e-3, batch=32, negatives=4)
 
-    def _trained(self, task: Task, params: Params, start: Start) -> Fitted:
+    def _trained(self, task: Task, params: Params, folder: Path) -> Fitted:
         import torch
 
-        items = in_order(task.dataset.items)
-        texts, teacher = [task.text(item) for item in items], open_encoder(start.folder)
+        items = in_id_order(task.dataset.items)
+        texts, teacher = [task.text(item) for item in items], open_encoder(folder)
         labels, steps = Labels.of(task), task.steps or _STEPS
         DPR().train(task, teacher, {**params, "negatives": 1})
         codes, tables = quantised(encode(teacher, texts, "document"), task.seed)
-        model, tokenizer = open_writer(start.folder)
+        model, tokenizer = open_writer(folder)
         model.codes = torch.nn.Parameter(torch.tensor(tables))
         code = {item.id: row for item, row in zip(items, codes.tolist(), strict=True)}
         rows: list[Any] = [
