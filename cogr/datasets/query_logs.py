@@ -286,7 +286,8 @@ MEMORY = "380MB"
 """Memory of DuckDB; beyond it uses a temporary folder."""
 BAD_SHARE = 0.05
 """The largest accepted share of lines that are not records."""
-_THREADS = 2
+_OPTIONS = f"""set threads=2; set memory_limit='{MEMORY}'; set temp_directory='{{at}}/spill';
+set preserve_insertion_order=false; set TimeZone='UTC'; set enable_progress_bar=false"""
 
 
 @contextmanager
@@ -302,15 +303,7 @@ def database(folder: Path | None = None) -> Iterator[Any]:
     with TemporaryDirectory(dir=folder, prefix=".ubi-") as at:
         con = duckdb.connect(f"{at}/log.duckdb")
         try:
-            for name, value in (
-                ("threads", _THREADS),
-                ("memory_limit", f"'{MEMORY}'"),
-                ("temp_directory", f"'{at}/spill'"),
-                ("preserve_insertion_order", "false"),
-                ("TimeZone", "'UTC'"),
-                ("enable_progress_bar", "false"),
-            ):
-                con.execute(f"set {name}={value}")
+            con.execute(_OPTIONS.format(at=at))
             yield con
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
             reason = " ".join(str(error).split())[:200].rstrip(".")
@@ -332,7 +325,7 @@ _FIELDS = (
     "query_response_hit_ids",
     "event_attributes",
 )
-_AS_JSON = {"query_response_hit_ids", "event_attributes", "_source"}
+_AS_JSON = ("query_response_hit_ids", "event_attributes")
 _TIME = """coalesce(try_cast(timestamp as bigint),
     epoch_ms(try_cast(timestamp as timestamptz)), try_cast(try_cast(timestamp as double) as bigint))
 """
@@ -377,7 +370,7 @@ def load(
         open_bytes(path).close()  # Its refusal is clearer than DuckDB's.
         table = "more" if number else "ev"
         with _readable(path):
-            con.execute(_RECORDS.format(table=table, time=_TIME, source=_source(con, path)), given)
+            con.execute(_RECORDS.format(table=table, time=_TIME, source=_source(path)), given)
         counted = f"select count(*), coalesce(sum(bad::int), 0) from {table}"
         rows, bad = map(int, con.execute(counted).fetchone())
         if bad > BAD_SHARE * rows:
@@ -432,35 +425,18 @@ def _ubi_searches(paths: Sequence[Path]) -> tuple[list[Searched], int, int]:
     return found, records, records - asked
 
 
-def _source(con: Any, path: Path) -> str:
+def _source(path: Path) -> str:
     named = str(path).replace("'", "''")
+    records = f"select json from read_ndjson_objects('{named}', ignore_errors=true)"
     if path.suffix == ".parquet":
-        return _parquet(con, f"read_parquet('{named}')")
-    columns = ", ".join(
-        f"'{name}': '{'JSON' if name in _AS_JSON else 'VARCHAR'}'" for name in (*_FIELDS, "_source")
+        records = f"select to_json(row) as json from read_parquet('{named}') row"
+    paths = [f"$.{name}" for name in _FIELDS]
+    fields = ", ".join(
+        f"try_cast(found[{at}] as {'json' if name in _AS_JSON else 'varchar'}) as {name}"
+        for at, name in enumerate(_FIELDS, start=1)
     )
-    source = (
-        f"read_json('{named}', columns={{{columns}}}, format='newline_delimited', "
-        "ignore_errors=true)"
-    )
-    inner = ", ".join(
-        f"case when _source is null then {name} else _source{arrow}'$.{name}' end as {name}"
-        for name in _FIELDS
-        for arrow in (["->"] if name in _AS_JSON else ["->>"])
-    )
-    return f"select {inner} from {source}"
-
-
-def _parquet(con: Any, source: str) -> str:
-    types = {row[0]: row[1] for row in con.execute(f"describe select * from {source}").fetchall()}
-
-    def read(name: str) -> str:
-        kind = "json" if name in _AS_JSON else "varchar"
-        nested = types.get(name, "VARCHAR") != "VARCHAR" and kind == "json"
-        value = f"to_json({name})" if nested else f"try_cast({name} as {kind})"
-        return f"{value if name in types else f'null::{kind}'} as {name}"
-
-    return f"select {', '.join(map(read, _FIELDS))} from {source}"
+    found = f"json_extract_string(coalesce(nullif(json->'$._source', 'null'), json), {paths})"
+    return f"select {fields} from (select {found} as found from ({records}))"
 
 
 @contextmanager
