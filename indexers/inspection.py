@@ -15,17 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from cogr.datasets.builder import (
-    BLANK_ITEMS,
-    HTML,
-    REPEATED_ITEMS,
-    cluster_key,
-    place,
-)
+from cogr.datasets.builder import BLANK_ITEMS, HTML, REPEATED_ITEMS, cluster_key, place
 from cogr.errors import MissingExtraError, ServiceError, SnapshotError
 from cogr.keywords import self_keyword
-from cogr.metrics import rows_of_queries
 from cogr.records import SPLITS, Dataset, Query
+from indexers.exports import run_of
 from indexers.generators.statistical.generator import new_ids
 from indexers.text import Analyser, Lexical
 from indexers.workspace import Workspace
@@ -47,7 +41,7 @@ _LIKE = 3
 _TEXT_CHARACTERS = 300
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Report:
     """The result of `inspect_dataset`.
 
@@ -270,20 +264,12 @@ class Searches:
 
     def keywords(self, queries: Sequence[Query], size: int) -> dict[str, list[str]] | None:
         """What serves; None where nothing does, or its backend can't be reached."""
-        workspace = self._workspace
         try:
-            items, snapshot = workspace.serving("item"), workspace.serving("query")
+            hits = run_of(self._workspace, queries, size).hits
         except (SnapshotError, ServiceError) as error:
             self.without["keywords"] = str(error)
             return None
-        rows = rows_of_queries(
-            queries, snapshot, unknown=True, weights=workspace.settings.keywords.weights
-        )
-        backend = workspace.backend
-        return {
-            id_: [hit.id for hit in backend.retrieved(row.weighted, snapshot=items.id).hits][:size]
-            for id_, row in rows.items()
-        }
+        return {id_: [hit.id for hit in some] for id_, some in hits.items()}
 
     def neighbours(self, query: Query, size: int) -> list[str]:
         relevant = self.dataset.relevant.get(query.id, frozenset())
@@ -298,13 +284,10 @@ class Searches:
         return [id_ for id_ in ordered if id_ not in known][:size]
 
 
-def holes(
-    searches: Searches, queries: Sequence[Query], dataset: Dataset, depth: int = _DEPTH
-) -> Mapping[str, Holes]:
+def holes(searches: Searches, queries: Sequence[Query], depth: int = _DEPTH) -> Mapping[str, Holes]:
     """Of each retriever; none where no query is labelled."""
-    if not queries:
-        return {}
-    return {name: _holes(run, dataset) for name, run in searches.all(queries, depth).items()}
+    found = searches.all(queries, depth) if queries else {}
+    return {name: _holes(run, searches.dataset) for name, run in found.items()}
 
 
 def _holes(run: Mapping[str, Sequence[str]], dataset: Dataset) -> Holes:
@@ -315,26 +298,18 @@ def _holes(run: Mapping[str, Sequence[str]], dataset: Dataset) -> Holes:
 
 
 @dataclass(frozen=True)
-class Findings:
+class Findings(Report):
     """The results of `examine`. An unmeasured one is empty, with the reason in `not_measured`.
 
     Attributes:
         turnover: share of the items that the labels cannot know (`new_ids`).
     """
 
-    counts: Report
     turnover: float
     leakage: Leakage
     gap: Gap
     holes: Mapping[str, Holes]
     not_measured: Mapping[str, str]
-    verdict: Verdict
-    advice: Sequence[str]
-
-    def as_dict(self) -> dict[str, Any]:
-        """In types that JSON knows: the counts, and what was measured beside them."""
-        found = asdict(self)
-        return {**found.pop("counts"), **found}
 
 
 def examine(workspace: Workspace) -> Findings:
@@ -342,15 +317,14 @@ def examine(workspace: Workspace) -> Findings:
     dataset = workspace.dataset
     counts, leaks, gap = inspect_dataset(dataset), leakage(dataset), vocabulary_gap(dataset)
     found, missing = _measured(workspace)
-    advice: list[str] = []
     negative = any(len(dataset.judged[id_]) > len(ids) for id_, ids in dataset.relevant.items())
-    bm25 = found.get("bm25") if negative else None
-    few = bm25 is not None and bm25.judged_share < _FEW_JUDGED
-    if few and bm25 is not None:
+    judged = found["bm25"].judged_share if negative and "bm25" in found else 1.0
+    advice: list[str] = []
+    if judged < _FEW_JUDGED:
         advice.append(
-            f"Only {bm25.judged_share:.0%} of BM25's first {_DEPTH} items are judged: figures on "
-            "these labels are too low for any search that finds other items; compare by judged "
-            "items alone (judged_f1), or judge what is found (cogr-train labels judge)."
+            f"Only {judged:.0%} of BM25's first {_DEPTH} items are judged: figures on these labels "
+            "are too low for any search that finds other items; compare by judged items alone "
+            "(judged_f1), or judge what is found (cogr-train labels judge)."
         )
     if found and not negative:
         advice.append(
@@ -359,10 +333,13 @@ def examine(workspace: Workspace) -> Findings:
         )
     advice += _remarks(leaks, gap, workspace.settings.dataset.split_by)
     verdict, first = counts.verdict, counts.advice
-    if verdict == "train" and few:
+    if verdict == "train" and judged < _FEW_JUDGED:
         verdict, first = "label more", ["Label more before training."]
     turnover = _share(len(new_ids(dataset, workspace.store)), len(dataset.items))
-    return Findings(counts, turnover, leaks, gap, found, missing, verdict, [*first, *advice])
+    told = {**vars(counts), "verdict": verdict, "advice": [*first, *advice]}
+    return Findings(
+        **told, turnover=turnover, leakage=leaks, gap=gap, holes=found, not_measured=missing
+    )
 
 
 def _measured(workspace: Workspace) -> tuple[Mapping[str, Holes], Mapping[str, str]]:
@@ -374,7 +351,7 @@ def _measured(workspace: Workspace) -> tuple[Mapping[str, Holes], Mapping[str, s
         searches = Searches(workspace)
     except MissingExtraError as error:
         return {}, {"retrievers": str(error)}
-    return holes(searches, sample(dataset.all_queries(), MOST_QUERIES), dataset), searches.without
+    return holes(searches, sample(dataset.all_queries(), MOST_QUERIES)), searches.without
 
 
 def _remarks(leaks: Leakage, gap: Gap, split_by: str) -> list[str]:

@@ -188,6 +188,22 @@ def make_item(
     return Item(check_id(id, "id", place), title, text, fields)
 
 
+def make_query(place: Place, id: str, text: str, weight: float, notes: Counter[str]) -> Query:
+    """The query of a record: checked, without NUL characters, which `notes` counts.
+
+    Raises DataError for a bad id, a blank text or a bad weight.
+    """
+    query = Query(check_id(id, "id", place), _without_nul(text, "text", place, notes), weight)
+    if not query.text.strip():
+        raise DataError(f"{place}: the query {id!r} has no text; write one or remove the query.")
+    if not 0 <= weight <= _MOST_WEIGHT:
+        raise DataError(
+            f"{place}: the weight {weight:g} of query {id!r} is not between 0 and "
+            f"{_MOST_WEIGHT:g}; scale the weights."
+        )
+    return query
+
+
 def _without_nul(text: str, key: str, place: Place, notes: Counter[str]) -> str:
     check_text(text, key, place)
     if "\0" in text:
@@ -266,19 +282,7 @@ class Builder:
                 f"{place}: the query id {id!r} is already taken by {self._query_places[id]}; "
                 "give each query its own id."
             )
-        query = Query(
-            check_id(id, "id", place), _without_nul(text, "text", place, self.notes), weight
-        )
-        if not query.text.strip():
-            raise DataError(
-                f"{place}: the query {id!r} has no text; write one or remove the query."
-            )
-        if not 0 <= weight <= _MOST_WEIGHT:
-            raise DataError(
-                f"{place}: the weight {weight:g} of query {id!r} is not between 0 and "
-                f"{_MOST_WEIGHT:g}; scale the weights."
-            )
-        self._queries[id] = query
+        self._queries[id] = make_query(place, id, text, weight, self.notes)
         self._query_places[id] = place
         if updated is not None:
             self._updated[id] = updated

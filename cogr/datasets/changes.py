@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cogr.datasets.builder import Options, content_hash, make_item
+from cogr.datasets.builder import Options, content_hash, make_item, make_query
 from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.items import ItemsSpool
 from cogr.datasets.query_logs import QueryLog, Searched
@@ -136,10 +136,8 @@ def _entity(
     if side == "item":
         title, text = options.columns.title_and_text(record, place)
         return make_item(place, id_, title, text, record, options, notes)
-    text = text_field(record, "text", place).replace("\0", "")
-    if not text.strip():
-        raise DataError(f'{place}: the query {id_!r} has no text; write one, or "deleted": true.')
-    return Query(id_, text, number_field(record, "weight", place, default=1.0))
+    weight = number_field(record, "weight", place, default=1.0)
+    return make_query(place, id_, text_field(record, "text", place), weight, notes)
 
 
 def changes_since(dataset: Dataset, side: Side, since: datetime, known: SortedStrings) -> Changes:

@@ -26,7 +26,7 @@ _BLOCK = 4096
 
 
 class Items(Sequence[Item]):
-    """Items by position. Slices are views. Equal to any sequence of the same items.
+    """Items by position. Slices are views.
 
     Args:
         columns: ids, titles, texts and extra fields of all items.
@@ -64,15 +64,6 @@ class Items(Sequence[Item]):
             yield from map(
                 Item, *(texts.to_pylist() for texts in self._arrow(slice(start, start + _BLOCK)))
             )
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence) or isinstance(other, str):
-            return NotImplemented
-        return len(self) == len(other) and all(
-            mine == its for mine, its in zip(self, other, strict=True)
-        )
-
-    __hash__ = None  # type: ignore[assignment]
 
     @cached_property
     def in_id_order(self) -> Items:

@@ -351,10 +351,9 @@ def export_run(
     size: Annotated[int, Option(min=1, max=10_000, help="Most hits per query.")] = 1000,
 ) -> None:
     """Write what the serving pair finds for the data set's labelled queries."""
-    from indexers.exports import queries_of, run_of, serving_pair, write_run
+    from indexers.exports import queries_of, run_of, write_run
 
     workspace = call.workspace
-    pair = serving_pair(workspace, queries_of(workspace.dataset, split))
-    run = run_of(workspace, pair, size)
-    found = {"file": str(to), "queries": len(run), "hits": write_run(run, pair, to)}
-    call.show("Exported", {**found, "item": pair.item, "query": pair.query})
+    run = run_of(workspace, queries_of(workspace.dataset, split), size)
+    found = {"file": str(to), "queries": len(run.hits), "hits": write_run(run, to)}
+    call.show("Exported", {**found, "item": run.item, "query": run.query})

@@ -13,7 +13,7 @@ from cogr.metrics import measure
 from cogr.snapshots import Provenance, Row
 from cogr.snapshots.writing import write_snapshot
 from indexers.backends.opensearch.client import Cluster
-from indexers.exports import queries_of, run_of, serving_pair
+from indexers.exports import queries_of, run_of
 from indexers.workspace import Workspace
 from tests.indexers.conftest import Command
 from tests.shops import write_shop
@@ -83,7 +83,7 @@ def test_a_run_is_what_ir_measures_reads(world: World, cogr_index: Command, tmp_
     )
     dataset = world.workspace.dataset
     queries = queries_of(dataset, "test")
-    hits = run_of(world.workspace, serving_pair(world.workspace, queries), 10)
+    hits = run_of(world.workspace, queries, 10).hits
     sets = {id_: [hit.id for hit in some] for id_, some in hits.items()}
     ours = measure(dataset, queries, sets).means
     assert found[ir_measures.nDCG @ 10] == pytest.approx(ours["ndcg@10"], abs=1e-9)

@@ -67,7 +67,7 @@ def test_relevant_pairs_without_a_common_word_are_counted(dataset: Dataset) -> N
 
 def test_holes_are_what_is_found_and_was_not_judged(workspace: Workspace) -> None:
     queries = [query for query in workspace.dataset.all_queries() if query.id in ("q2", "q6")]
-    found = holes(Searches(workspace), queries, workspace.dataset, 2)
+    found = holes(Searches(workspace), queries, 2)
     assert {*found} == {"bm25", "neighbours"}
     bm25 = found["bm25"]  # q2: d and e, both judged; q6: nothing is found
     assert (bm25.queries, bm25.judged_share, bm25.relevant_share) == (2, 1.0, 0.5)
@@ -89,7 +89,7 @@ def test_lineage_of_labels_goes_into_snapshots(shop: Path, cogr_index: Command) 
     workspace = Workspace.open(shop / "cogr.toml")
     lineage = workspace.snapshot(id_, "item").manifest.notes["lineage"]
     assert lineage == {"source": "clicks", "filters": {"k": 5}}
-    assert examine(workspace).counts.lineage == lineage
+    assert examine(workspace).lineage == lineage
     (shop / "data" / "lineage.json").write_text("no JSON")
     ended = cogr_index("inspect")
     assert (ended.status, "lineage.json, line 1" in ended.sentence) == (2, True)
