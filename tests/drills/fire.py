@@ -27,6 +27,7 @@ from indexers.fleet.run_files import overview
 from indexers.lease import read_lease
 from tests.drills.catalogue import Catalogue, answers
 from tests.drills.nursery import Child, Nursery
+from tests.drills.reader import Expected, Reader
 from tests.drills.servers import Broker, Node
 
 LEASE_SECONDS = 2.0
@@ -51,8 +52,6 @@ class Fire:
 
     Args:
         folder: gets the catalogue and the store.
-        nursery: starts processes.
-        broker: may be killed.
         opensearch: where to publish.
         node: the same, where it may be killed.
         weights: how often what is harmed.
@@ -61,8 +60,6 @@ class Fire:
     def __init__(
         self,
         folder: Path,
-        nursery: Nursery,
-        broker: Broker,
         opensearch: OpenSearchSettings,
         *,
         items: int,
@@ -77,16 +74,17 @@ class Fire:
         # A service that is away ends a command with status 3: the same command goes on when it is
         # back.
         self.accepted = {3, -signal.SIGKILL}
-        self._folder, self._nursery, self._broker, self._node = folder, nursery, broker, node
+        self._folder, self._node = folder, node
+        self._nursery, self._broker = Nursery(), Broker()
         self.prefix = f"drill-{uuid.uuid4().hex[:6]}"
         self._settings = opensearch.model_copy(update={"prefix": self.prefix})
         self._weights = dict(weights)
         self._draw = random.Random(seed)
-        urls = {"redis.url": str(broker.redis.url), "opensearch.url": str(opensearch.url)}
+        urls = {"redis.url": str(self._broker.redis.url), "opensearch.url": str(opensearch.url)}
         base = {"backend": "opensearch", "opensearch.prefix": self.prefix}
         self._sets = base | urls
-        self._children: list[Child] = []
         self._serving: Snapshot | None = None
+        self.reader: Reader | None = None
         self._command: Child | None = None
         self._retry_at = 0.0
         self._workers = [self._worker(number) for number in range(workers)]
@@ -95,8 +93,10 @@ class Fire:
         return self
 
     def __exit__(self, _kind: object, error: object, *_: object) -> None:
-        for child in self._children:
-            child.kill()
+        self._nursery.close()
+        self._broker.close()
+        if self.reader is not None:
+            self.reader.stop()
         if self._node is None and error is None:
             backend = OpenSearchBackend(self._settings, self.store)
             backend.cluster.call("DELETE", f"/{self.prefix}-*", doing="cleaning up")
@@ -107,9 +107,7 @@ class Fire:
     def _start(self, module: str, log: str, *arguments: str) -> Child:
         sets = [part for key, value in self._sets.items() for part in ("--set", f"{key}={value}")]
         whole = [ALTERED, *SLOW, module, *arguments, "-c", str(self._folder / "cogr.toml"), *sets]
-        started = self._nursery.start("tests.altered", whole, self._folder / f"{log}.log")
-        self._children.append(started)
-        return self._children[-1]
+        return self._nursery.start("tests.altered", whole, self._folder / f"{log}.log")
 
     def _worker(self, number: int) -> Child:
         return self._start("ops.cli", f"worker{number}", "worker", "--side", "item", "-v")
@@ -179,52 +177,42 @@ class Fire:
         for side in ("query", "item"):
             self.run(("rebuild", "--side", side, "--workers", "local"), 0, 0)
         self._serving = self.catalogue.calm()
-        self._expect(self._serving)
-        url = str(self._settings.url)
-        arguments = [url, f"{self.prefix}-items", str(self._folder)]
-        self.reader = self._nursery.start(
-            "tests.drills.reader", arguments, self._folder / "reader.log"
-        )
-        self._children.append(self.reader)
+        expected = self._expected(self._serving)
+        self.reader = Reader(str(self._settings.url), f"{self.prefix}-items", expected)
+        self.reader.start()
 
     def next_edition(self, kind: str, most: int, pause: float) -> None:
         """One more edition by `rebuild` or `update`, under fire of at most so many kills, and all
         that must hold afterwards.
         """
-        assert self._serving is not None
         before = self._serving
+        assert before is not None
+        assert self.reader is not None
         if kind == "rebuild":
             self.catalogue.rewrite()
             arguments: tuple[str, ...] = ("rebuild", "--side", "item", "--workers", "celery")
         else:
             arguments = ("update", "--side", "item", "--changed", str(self.catalogue.change()))
         after = self.catalogue.calm()
-        self._expect(before, after)
+        self.reader.expected = self._expected(before, after)
         answer = self.run(arguments, most, pause)
         assert answer["snapshot"] == after.id
         self._serving = after
         if self._node is not None:
             self._node.back()
-        self.check(after)
-        self._expect(after)
+        self.check(after, self.reader)
+        self.reader.expected = self._expected(after)
         self.run(("prune", "--keep", "1", "--files"), 0, 0)
 
-    def _expect(self, *snapshots: Snapshot) -> None:
-        """Tell the reader what may be answered from now on."""
-        old, new = snapshots[0], snapshots[-1]
+    def _expected(self, *snapshots: Snapshot) -> Expected:
+        """What may be answered from now on."""
         queries = self.catalogue.asked()
-        expected = {
-            "cycle": self.catalogue.edition,
-            "queries": queries,
-            "answers": [answers(one, queries) for one in (old, new)],
-        }
-        unfinished = self._folder / "expected.json.new"
-        unfinished.write_text(json.dumps(expected))
-        unfinished.replace(self._folder / "expected.json")
+        found = [answers(one, queries) for one in (snapshots[0], snapshots[-1])]
+        return Expected(self.catalogue.edition, queries, found)
 
     # What must hold
 
-    def check(self, calm: Snapshot) -> None:
+    def check(self, calm: Snapshot, reader: Reader) -> None:
         """Same bytes, every index whole and verified, one index behind the alias, no lock and no
         temporary file left.
         """
@@ -242,28 +230,14 @@ class Fire:
         assert lease is None or lease.released or lease.seconds <= LEASE_SECONDS
         run = overview(self.store, "item")
         assert run is None or (run.state, dict(run.set_aside)) == ("finished", {})
-        assert self.seen().get("wrong", 0) == 0, self.seen()
-        assert self.reader.poll() is None, self.reader.log.read_text()
+        assert reader.wrong == []
+        assert reader.is_alive()
 
     def _check_indexes(self, backend: OpenSearchBackend, mine: Snapshot) -> None:
         names = backend.cluster.call("GET", f"/{self.prefix}-*", doing="looking at all indexes")
         states = [read_index(backend.cluster, name) for name in names]
-        unfinished = [
-            state.name
-            for state in states
-            if state is not None and not (state.complete and state.verified)
-        ]
-        assert unfinished == []
-        aliased = [
-            state.snapshot
-            for state in states
-            if state is not None and f"{self.prefix}-items" in state.aliases
-        ]
-        assert aliased == [mine.id]
+        there = [state for state in states if state is not None]
+        assert all(state.complete and state.verified for state in there), there
+        alias = f"{self.prefix}-items"
+        assert [state.snapshot for state in there if alias in state.aliases] == [mine.id]
         assert backend.verify(mine, self.catalogue.asked()).documents == mine.manifest.entities
-
-    def seen(self) -> dict[str, Any]:
-        """What the reader has seen so far."""
-        path = self._folder / "seen.json"
-        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-        return found

@@ -33,7 +33,6 @@ IMPORTED = (
     "kombu.transport.redis",
     "ops.cli",
     "tests.altered",
-    "tests.drills.reader",
 )
 
 PR_SET_PDEATHSIG = 1

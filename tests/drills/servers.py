@@ -44,7 +44,8 @@ class Mortal:
                     raise
                 time.sleep(0.2)
 
-    def stop(self) -> None:
+    def close(self) -> None:
+        """Stop and remove it."""
         stop(self.state.kind, self.state.name, remove=True)
 
 
@@ -97,6 +98,7 @@ class Node(Mortal):
         if self._returning.ident is not None:
             self._returning.join()
 
-    def stop(self) -> None:
+    def close(self) -> None:
+        """Wait until it is there, stop and remove it."""
         self.back()
-        super().stop()
+        super().close()

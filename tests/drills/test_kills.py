@@ -11,14 +11,14 @@ import itertools
 import os
 import random
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from cogr.settings.serving import OpenSearchSettings
 from tests.drills.fire import Fire
-from tests.drills.nursery import Nursery
-from tests.drills.servers import Broker, Node
+from tests.drills.servers import Node
 
 KILLS = int(os.environ.get("DRILL_KILLS", "1000"))
 SEED = int(os.environ.get("DRILL_SEED", "0"))
@@ -28,28 +28,26 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.timeout(900)
-def test_a_dozen_kills_lose_nothing(
-    tmp_path: Path, nursery: Nursery, broker: Broker, opensearch: OpenSearchSettings
-) -> None:
+def test_a_dozen_kills_lose_nothing(tmp_path: Path, opensearch: OpenSearchSettings) -> None:
     weights = {"worker": 5, "coordinator": 5, "valkey": 1, "flushall": 1}
-    with Fire(tmp_path, nursery, broker, opensearch, items=400, weights=weights, workers=2) as fire:
+    with Fire(tmp_path, opensearch, items=400, weights=weights, workers=2) as fire:
         fire.first()
         # On a fast machine an edition is done before it has met many.
         while sum(fire.kills.values()) < 10:
             fire.next_edition("rebuild", 7, 0.3)
             fire.next_edition("update", 4, 0.3)
-        assert fire.seen()["right"] > 0
+        assert fire.reader is not None
+        assert fire.reader.seen["right"] > 0
 
 
 @pytest.mark.drill
 @pytest.mark.timeout(8 * 3600)
-def test_a_thousand_kills_lose_nothing(
-    tmp_path: Path, nursery: Nursery, broker: Broker, node: Node
-) -> None:
+def test_a_thousand_kills_lose_nothing(tmp_path: Path) -> None:
     draw = random.Random(SEED)
-    with Fire(
-        tmp_path, nursery, broker, node.settings, items=2500, weights=WEIGHTS, node=node, seed=SEED
-    ) as fire:
+    with (
+        closing(Node()) as node,
+        Fire(tmp_path, node.settings, items=2500, weights=WEIGHTS, node=node, seed=SEED) as fire,
+    ):
         fire.first()
         started = time.monotonic()
         # Updates are short: three to each rebuild.
@@ -59,11 +57,8 @@ def test_a_thousand_kills_lose_nothing(
                 break
             # On a slow machine kills may come faster than work is done: after so many, an edition
             # is let through.
-            fire.next_edition(
-                kind,
-                min(left, draw.randint(5, 30) if kind == "rebuild" else draw.randint(3, 15)),
-                0.8,
-            )
+            most = draw.randint(5, 30) if kind == "rebuild" else draw.randint(3, 15)
+            fire.next_edition(kind, min(left, most), 0.8)
             print(f"{kind}: {dict(fire.kills)} in {time.monotonic() - started:.0f} s", flush=True)
-        print(fire.seen())
+        print(fire.reader and fire.reader.seen)
         assert sum(fire.kills.values()) >= KILLS
