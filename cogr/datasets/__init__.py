@@ -74,9 +74,7 @@ def _read_parts(format: str, path: Path | None, builder: Builder) -> None:
         )
     for place, record in items:
         builder.has_fields(record)
-        title, text = columns.title_and_text(record, place)
-        updated = time_field(record, columns.updated, place)
-        builder.item(place, id_field(record, columns.id, place), title, text, updated, record)
+        _add_item(builder, place, record, columns.id)
     for place, record in queries or ():
         id_, text = id_field(record, "id", place), text_field(record, "text", place)
         weight = number_field(record, "weight", place, default=1.0)
@@ -94,6 +92,13 @@ def _read_parts(format: str, path: Path | None, builder: Builder) -> None:
     for place, record in (part("pairs") if signals else None) or ():
         query, item = id_field(record, "query", place), id_field(record, "item", place)
         builder.pair_signals(place, query, item, record)
+
+
+def _add_item(builder: Builder, place: Place, record: Mapping[str, Any], key: str) -> None:
+    columns = builder.options.columns
+    title, text = columns.title_and_text(record, place)
+    updated = time_field(record, columns.updated, place)
+    builder.item(place, id_field(record, key, place), title, text, updated, record)
 
 
 def _jsonl(folder: Path, name: str, _builder: Builder) -> Records | None:
@@ -140,15 +145,12 @@ def _read_beir(path: Path | None, builder: Builder) -> None:
     # Each file plain or .gz. The qrels have a header line `query-id corpus-id score`.
     corpus = need(folder, "corpus.jsonl", "write one item a line, with _id, title and text")
     for place, record in json_records(corpus):
-        title, text = builder.options.columns.title_and_text(record, place)
-        updated = time_field(record, "updated", place)
-        builder.item(place, id_field(record, "_id", place), title, text, updated, record)
+        _add_item(builder, place, record, "_id")
     found = {split: path for split in SPLITS if (path := find(folder / "qrels", f"{split}.tsv"))}
     queries = find(folder, "queries.jsonl")
-    if found and queries is None:
-        need(
-            folder, "queries.jsonl", "qrels need queries: write one query a line, with _id and text"
-        )
+    if found:
+        advice = "qrels need queries: write one query a line, with _id and text"
+        queries = need(folder, "queries.jsonl", advice)
     for place, record in json_records(queries) if queries else ():
         builder.query(place, id_field(record, "_id", place), text_field(record, "text", place))
     for split, path in found.items():

@@ -229,7 +229,7 @@ class Builder:
         self._signals: dict[str, dict[str, dict[str, float]]] = {
             name: {} for name in options.pair_signals
         }
-        self._updated: dict[str, datetime] = {}
+        self._updated: dict[Side, dict[str, datetime]] = {"item": {}, "query": {}}
         self._seen: Counter[str] = Counter()
         self._judgements = 0
         self._first_unknown = ""
@@ -254,7 +254,9 @@ class Builder:
         item = make_item(place, id, title, text, record or {}, self.options, self.notes)
         if not (item.title.strip() or item.text.strip()):
             self.notes[BLANK_ITEMS] += 1
-        self._items.add(place, item, updated)
+        self._items.add(place, item)
+        if updated is not None:
+            self._updated["item"][id] = updated
 
     def has_fields(self, names: Iterable[str], items: int | None = None) -> None:
         """Note which fields the next item has, or so many items.
@@ -285,7 +287,7 @@ class Builder:
         self._queries[id] = make_query(place, id, text, weight, self.notes)
         self._query_places[id] = place
         if updated is not None:
-            self._updated[id] = updated
+            self._updated["query"][id] = updated
         if split is not None:
             self.assign(place, id, split)
 
@@ -373,14 +375,10 @@ class Builder:
         self.notes[UNLABELLED] += len(unlabelled)
         judged = {id_: self._judged[id_] for id_ in splits}
         dataset = Dataset(self.name, items, queries, relevant, judged, "", +self.notes, unlabelled)
-        times: dict[Side, Mapping[str, datetime]] = {
-            "item": self._items.times,
-            "query": self._updated,
-        }
         return replace(
             dataset,
             dataset_hash=content_hash(dataset),
-            updated={side: known for side, known in times.items() if known},
+            updated={side: known for side, known in self._updated.items() if known},
             unread=self._unread(),
             pair_signals=self._signals,
         )

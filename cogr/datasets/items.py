@@ -7,8 +7,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from functools import cached_property
+from operator import itemgetter
 from typing import TypeVar, overload
 
 import numpy as np
@@ -119,29 +119,20 @@ class ItemsSpool:
 class ItemTable:
     """The items of a data set while it is read: added one by one, and then asked for.
 
-    In memory: some 16 bytes an item, none of its texts, and its time where it has one.
+    In memory: some 16 bytes an item, none of its texts.
     """
 
     def __init__(self) -> None:
         self._spool = ItemsSpool()
         self._lines = array("I")
-        self.times: dict[str, datetime] = {}
-        """The time of the last change of each item that has one, in UTC."""
         # Most sources hold many items: position of the first item of each source, and its place.
-        self._starts: list[int] = []
-        self._runs: list[Place] = []
+        self._runs: list[tuple[int, Place]] = []
 
-    def add(self, place: Place, item: Item, updated: datetime | None = None) -> None:
-        """Add an item, and when it last changed.
-
-        Add all items before calling another method.
-        """
-        if not self._runs or self._runs[-1].source is not place.source:
-            self._starts.append(len(self._lines))
-            self._runs.append(place)
+    def add(self, place: Place, item: Item) -> None:
+        """Add an item. Add all items before calling another method."""
+        if not self._runs or self._runs[-1][1].source is not place.source:
+            self._runs.append((len(self._lines), place))
         self._lines.append(place.number)
-        if updated is not None:
-            self.times[item.id] = updated
         self._spool.add(item)
 
     def __contains__(self, id_: str) -> bool:
@@ -185,5 +176,5 @@ class ItemTable:
         return StringIndex(self._items.ids)
 
     def _place(self, position: int) -> Place:
-        run = self._runs[bisect_right(self._starts, position) - 1]
-        return run._replace(number=self._lines[position])
+        at = bisect_right(self._runs, position, key=itemgetter(0)) - 1
+        return self._runs[at][1]._replace(number=self._lines[position])

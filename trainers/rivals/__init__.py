@@ -150,7 +150,7 @@ class Method:
 
 _PLACES: dict[str, str] = {
     "bm25": "lexical:BM25",
-    "synonyms": "synonyms:Synonyms",
+    "synonyms": "lexical:Synonyms",
     "doc2query": "lexical:Doc2Query",
     "splade": "trained.dense:Splade",
     "embeddings": "trained.dense:Embeddings",

@@ -25,15 +25,7 @@ from cogr.store import Store
 from indexers.tables import need
 from indexers.workspace import Workspace
 from trainers.rivals import METHODS, Fitted, Method, NotRunError, Params, Ranked, Task
-from trainers.rivals.measuring import (
-    CUTS,
-    DEPTH,
-    checked_run,
-    figures,
-    heads,
-    latencies,
-    swept,
-)
+from trainers.rivals.measuring import CUTS, DEPTH, checked_run, figures, ids_of, latencies, swept
 from trainers.rivals.results import Kept, MethodRow, Results, State, key_of, markdown
 from trainers.training.rounds import SET_APART, set_apart
 
@@ -184,7 +176,7 @@ class Runner:
         else:
             train = swept(self._ranked(method, fitted, self.swept), self.dataset, self.swept)
             cuts = dict(zip(CUTS, (train.k, k), strict=True))
-            sets = {name: heads(run, most) for name, most in cuts.items()}
+            sets = {name: ids_of(run, most) for name, most in cuts.items()}
         found = figures(self.dataset, test, sets, run)
         row = MethodRow(
             method.name,

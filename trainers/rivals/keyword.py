@@ -93,9 +93,7 @@ class StatisticalKeywords(Method):
     """
 
     family = "keyword"
-
-    def trials(self, task: Task) -> Sequence[Params]:  # noqa: ARG002 - a method's signature.
-        return [{"readability": READABILITY}, {"readability": 0.0}]
+    grid = ({"readability": READABILITY}, {"readability": 0.0})
 
     def fit(self, task: Task, params: Params) -> Fitted:
         generator = fitted_generator(task)

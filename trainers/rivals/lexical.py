@@ -114,7 +114,7 @@ class PerfectCutoff(BM25):
         plain, relevant = super().fit(task, params), task.dataset.relevant
 
         def sets(run: Ranked) -> Sets:
-            heads = {query: ids[:DEPTH] for query, ids in ids_of(run).items()}
+            heads = ids_of(run, DEPTH)
             return {id_: ids[: best_head(ids, relevant[id_])[0]] for id_, ids in heads.items()}
 
         return Fitted(plain.rank, plain.bytes_an_item, sets=sets)

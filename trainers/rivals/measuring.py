@@ -46,9 +46,9 @@ def checked_run(
     return run
 
 
-def ids_of(run: Ranked) -> dict[str, list[str]]:
-    """The rankings without their scores."""
-    return {query: [id_ for id_, _ in pairs] for query, pairs in run.items()}
+def ids_of(run: Ranked, most: int | None = None) -> dict[str, list[str]]:
+    """The rankings without their scores; the first items of each, where `most` is given."""
+    return {query: [id_ for id_, _ in pairs[:most]] for query, pairs in run.items()}
 
 
 CUTS = ("f1", "dev_cut_f1")
@@ -59,11 +59,6 @@ def swept(run: Ranked, dataset: Dataset, queries: Sequence[Query]) -> Cutoff:
     """The number of items that maximises F1 on these queries; `run` has their rankings."""
     wanted = {query.id: dataset.relevant[query.id] for query in queries}
     return sweep_cutoff(ids_of(run), wanted, {query.id: query.weight for query in queries})
-
-
-def heads(run: Ranked, k: int) -> dict[str, list[str]]:
-    """The first k items of each ranking."""
-    return {query: ids[:k] for query, ids in ids_of(run).items()}
 
 
 # Figures
@@ -87,7 +82,7 @@ def figures(
 # Significance
 
 
-def paired_p(one: NDArray[np.float64], other: NDArray[np.float64], seed: int = 0) -> float:
+def paired_p(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     """p of the two-sided paired randomisation test for equal means of two methods.
 
     Under the null hypothesis the sign of each query's difference is random (Smucker, Allan and
@@ -107,7 +102,7 @@ def paired_p(one: NDArray[np.float64], other: NDArray[np.float64], seed: int = 0
         vectorized=True,
         n_resamples=_RESAMPLES,
         batch=max(1, 2_000_000 // nonzero.size),
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(0),
     )
     return float(found.pvalue)
 

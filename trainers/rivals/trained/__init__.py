@@ -149,10 +149,10 @@ def arguments(task: Task, params: Params, steps: int) -> dict[str, Any]:
 
 def run(trainer: Any, task: Task, what: str = "") -> None:
     """Train, and say how long it took."""
-    from transformers import PrinterCallback
+    from trainers.training.trainer_config import silence
 
     began = time.monotonic()
-    trainer.remove_callback(PrinterCallback)
+    silence(trainer)
     trainer.train()
     taken = f"{trainer.state.global_step} steps, {time.monotonic() - began:.0f} s"
     task.say(f"{task.work.parent.name}{what}: {taken}")
