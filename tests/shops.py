@@ -7,13 +7,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from cogr.datasets import load_dataset
-from cogr.datasets.builder import Builder, Options
-from cogr.datasets.reading import Place
 from cogr.records import Dataset, Item, Query
 from trainers.demo import CATALOGUE
 
@@ -64,7 +61,6 @@ learning_rate = 1e-4
 COLOURS = {"red": "crimson", "blue": "azure", "green": "olive"}
 THINGS = {"car": "vehicle", "hat": "headgear", "cup": "mug"}
 """Shoppers' words and sellers', in `colour_shop`."""
-_HERE = Place("here", 1)
 
 
 # Files
@@ -219,33 +215,3 @@ def colour_shop(without: tuple[str, str] = ("green", "cup")) -> Dataset:
     relevant = {query.id: frozenset(f"{query.id[2:]}-{n}" for n in range(4)) for query in queries}
     judged = {query: dict.fromkeys(ids, 1.0) for query, ids in relevant.items()}
     return Dataset("shop", items, {"train": queries}, relevant, judged, "hash")
-
-
-def chair_shop(texts: Iterable[str], **options: Any) -> Dataset:
-    """One item, and queries for it, each a day younger than the one before; `options` of their
-    splits.
-    """
-    begin = datetime(2026, 1, 1, tzinfo=UTC)
-    builder = Builder("shop", Options(dev_share=0.1, **options))
-    builder.item(_HERE, "a", "Chair", "")
-    for number, text in enumerate(texts):
-        builder.query(_HERE, f"q{number}", text, updated=begin + timedelta(days=number))
-        builder.judgement(_HERE, f"q{number}", "a", 1)
-    return builder.build()
-
-
-def untidy_shop(train: int = 2, relevant: int = 2) -> Dataset:
-    """Items that repeat one another or say nothing; a test query that is nearly a training one."""
-    builder = Builder("shop", Options())
-    builder.item(_HERE, "a", "Red chair", "A seat for one")
-    builder.item(_HERE, "b", "red  CHAIR!", "a seat  for ONE")
-    builder.item(_HERE, "c", "", "Lamp")
-    builder.item(_HERE, "d", "", "")
-    for number in range(train):
-        builder.query(_HERE, f"q{number}", f"seat {number}", split="train")
-        for item in "abc"[:relevant]:
-            builder.judgement(_HERE, f"q{number}", item, 1)
-    builder.query(_HERE, "t", "Seat 0!", split="test")
-    for query, item, grade in (("t", "a", 1), ("t", "c", 0)):
-        builder.judgement(_HERE, query, item, grade)
-    return builder.build()
