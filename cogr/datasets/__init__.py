@@ -8,7 +8,6 @@ repository has. Formats, their files and their rules are in docs/datasets.md. No
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from cogr.datasets.reading import (
     json_object,
     json_records,
     json_whole,
+    nearest,
     need,
     parquet_rows,
 )
@@ -228,9 +228,10 @@ def _find_loader(name: str) -> Loader:
     if name in PUBLISHED or name.startswith(IRDS):
         return _published(name)
     known = [*LOADERS, *PUBLISHED, f"{IRDS}NAME"]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    hint = f"set dataset.loader to {near[0]}, the nearest" if near else "set dataset.loader to one"
-    raise SettingsError(f"The loader {name!r} is unknown; {hint} of {', '.join(known)}.")
+    raise SettingsError(
+        f"The loader {name!r} is unknown; set dataset.loader to one that is known"
+        f"{nearest(name, known)} (there are: {', '.join(known)})."
+    )
 
 
 def _published(name: str) -> Loader:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from cogr.datasets.builder import Options, content_hash, make_item, make_query
 from cogr.datasets.fields import id_field, number_field, text_field
-from cogr.datasets.items import ItemsSpool
+from cogr.datasets.items import Items, ItemsSpool
 from cogr.datasets.query_logs import QueryLog, Searched
 from cogr.datasets.reading import Place, json_records
 from cogr.errors import DataError
@@ -44,23 +44,38 @@ class Changes:
 
         Labels stay, except those of removed items; a new query has none.
         """
-        changed = self._with_items(dataset) if self.side == "item" else self._with_queries(dataset)
-        return replace(changed, dataset_hash=content_hash(changed))
-
-    def _with_items(self, dataset: Dataset) -> Dataset:
+        gone, of_items = self.deletes, self.side == "item"
+        lost = gone if of_items else frozenset[str]()
         relevant = {
-            query: kept for query, ids in dataset.relevant.items() if (kept := ids - self.deletes)
+            query: kept
+            for query, ids in dataset.relevant.items()
+            if (kept := ids - lost) and (of_items or query not in gone)
         }
         judged = {
-            query: {item: grade for item, grade in grades.items() if item not in self.deletes}
+            query: {item: grade for item, grade in grades.items() if item not in lost}
             for query, grades in dataset.judged.items()
             if query in relevant
         }
+        every: dict[str, Any] = {query.id: query for query in dataset.entities("query")}
+        if not of_items:
+            after = {**every, **self.upserts}
+            every = {id_: query for id_, query in after.items() if id_ not in gone}
         queries = {
-            split: [q for q in dataset.queries.get(split, ()) if q.id in relevant]
+            split: [every[q.id] for q in dataset.queries.get(split, ()) if q.id in relevant]
             for split in SPLITS
         }
-        without = [query for query in dataset.all_queries() if query.id not in relevant]
+        changed = replace(
+            dataset,
+            items=self._items(dataset) if of_items else dataset.items,
+            new=(dataset.new | self.upserts.keys()) - gone if of_items else dataset.new,
+            queries=queries,
+            relevant=relevant,
+            judged=judged,
+            unlabelled=tuple(query for id_, query in every.items() if id_ not in relevant),
+        )
+        return replace(changed, dataset_hash=content_hash(changed))
+
+    def _items(self, dataset: Dataset) -> Items:
         # Changed items keep their position, new ones come last.
         spool, new = ItemsSpool(), dict[str, Any](self.upserts)
         for item in dataset.items:
@@ -69,37 +84,7 @@ class Changes:
                 spool.add(changed)
         for item in new.values():
             spool.add(item)
-        return replace(
-            dataset,
-            new=(dataset.new | new.keys()) - self.deletes,
-            items=spool.items(),
-            queries=queries,
-            relevant=relevant,
-            judged=judged,
-            unlabelled=(*dataset.unlabelled, *without),
-        )
-
-    def _with_queries(self, dataset: Dataset) -> Dataset:
-        upserts: Mapping[str, Any] = self.upserts
-        queries = {
-            split: [
-                upserts.get(q.id, q)
-                for q in dataset.queries.get(split, ())
-                if q.id not in self.deletes
-            ]
-            for split in SPLITS
-        }
-        labelled = {query.id for some in queries.values() for query in some}
-        unlabelled = {
-            query.id: query for query in dataset.unlabelled if query.id not in self.deletes
-        } | {id_: query for id_, query in upserts.items() if id_ not in labelled}
-        return replace(
-            dataset,
-            queries=queries,
-            relevant={id_: ids for id_, ids in dataset.relevant.items() if id_ in labelled},
-            judged={id_: grades for id_, grades in dataset.judged.items() if id_ in labelled},
-            unlabelled=tuple(unlabelled.values()),
-        )
+        return spool.items()
 
 
 def read_changes(path: Path, side: Side, options: Options | None = None) -> Changes:

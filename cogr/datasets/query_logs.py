@@ -367,7 +367,8 @@ def load(
         "weights": list(weights.values()),
     }
     for number, path in enumerate(paths):
-        open_bytes(path).close()  # Its refusal is clearer than DuckDB's.
+        with open_bytes(path):
+            pass  # Its refusal is clearer than DuckDB's.
         table = "more" if number else "ev"
         with _readable(path):
             con.execute(_RECORDS.format(table=table, time=_TIME, source=_source(path)), given)

@@ -56,27 +56,26 @@ def need(folder: Path, name: str, advice: str) -> Path:
     return found
 
 
-class _Unpacked(gzip.GzipFile):
-    def readinto(self, buffer: Any) -> int:
-        try:
-            return super().readinto(buffer)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise DataError(
-                f"{self.name} is cut off or damaged ({error}); fetch it again."
-            ) from error
+@contextmanager
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """Open for reading, unpacking gzip on the way.
 
-
-def open_bytes(path: Path) -> IO[bytes]:
-    """Open for reading, unpacking gzip on the way. Raises DataError for what can't be read."""
+    Raises DataError for what can't be read, is damaged, or is read as UTF-8 and is not.
+    """
     try:
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
         # GzipFile splits lines in Python; the buffer around it splits them in C.
-        return (
-            io.BufferedReader(cast(io.RawIOBase, _Unpacked(path, "rb")), 1 << 16)
+        with (
+            io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(path)), 1 << 16)
             if packed
             else path.open("rb")
-        )
+        ) as file:
+            yield file
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: the text is not UTF-8; save the file as UTF-8.") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path} is cut off or damaged ({error}); fetch it again.") from error
     except OSError as error:
         reason = error.strerror or str(error)
         raise DataError(f"{path} can't be read ({reason}); name a file that can.") from error
@@ -115,11 +114,8 @@ def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
 
 def json_whole(path: Path) -> Any:
     """The JSON value that a whole file is. Raises DataError."""
-    try:
-        with open_bytes(path) as file:
-            return parse_json(file.read().removeprefix(_BOM).decode(), Place(path, 1))
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: the text is not UTF-8; convert the file to UTF-8.") from error
+    with open_bytes(path) as file:
+        return parse_json(file.read().removeprefix(_BOM).decode(), Place(path, 1))
 
 
 def parse_json(text: str, place: Place) -> Any:
@@ -207,8 +203,8 @@ class Sheet:
         Raises:
             DataError: it is empty, damaged or not UTF-8, or it names a column twice.
         """
-        with _text(path) as file:
-            head = file.read(_HEAD)
+        with open_bytes(path) as file:
+            head = io.TextIOWrapper(file, "utf-8-sig").read(_HEAD)
         headers = {choice: _first_row(head, choice) for choice in DELIMITERS}
         delimiter = max(
             headers, key=lambda one: (len({*wanted} & {*headers[one]}), len(headers[one]))
@@ -251,8 +247,8 @@ class Sheet:
         """
         width = len(self.header)
         csv.field_size_limit(LONGEST)
-        with _text(self.path) as file:
-            reader = csv.reader(file, delimiter=self.delimiter)
+        with open_bytes(self.path) as file:
+            reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig"), delimiter=self.delimiter)
             try:
                 next(reader)
                 for row in reader:
@@ -288,15 +284,6 @@ def _first_row(text: str, delimiter: str) -> tuple[str, ...]:
         return tuple(name.strip() for name in next(rows, []))
     except csv.Error:
         return ()
-
-
-@contextmanager
-def _text(path: Path) -> Iterator[io.TextIOWrapper]:
-    with open_bytes(path) as file:
-        try:
-            yield io.TextIOWrapper(file, "utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}: the text is not UTF-8; save the file as UTF-8.") from error
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

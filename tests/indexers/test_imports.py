@@ -93,24 +93,26 @@ def test_names_that_no_document_has_are_refused(tmp_path: Path) -> None:
     assert not to.exists()
 
 
+def write(cluster: Cluster, name: str, records: Iterable[dict[str, Any]]) -> str:
+    """Write records into an index; returns its whole name."""
+    index = f"{cluster.settings.prefix}-{name}"
+    lines = (line for at, one in enumerate(records) for line in ({"index": {"_id": f"p{at}"}}, one))
+    bulk = "".join(json.dumps(line) + "\n" for line in lines)
+    there = {"body": bulk, "params": {"refresh": "true"}, "doing": "writing"}
+    assert not cluster.call("POST", f"/{index}/_bulk", **there)["errors"]
+    return index
+
+
 @pytest.fixture
 def index(cluster: Cluster) -> str:
     """250 products in three shards, with objects, lists and times."""
-    name = f"{cluster.settings.prefix}-products"
     body = {
         "settings": {"number_of_shards": 3, "number_of_replicas": 0},
         "mappings": {"properties": {"changed": {"type": "date"}}},
     }
-    cluster.call("PUT", f"/{name}", body=body, doing="creating")
-    lines: list[Any] = []
-    for number in range(250):
-        lines += [{"index": {"_id": f"p{number}"}}, product(number)]
-    bulk = "".join(json.dumps(line) + "\n" for line in lines)
-    answer = cluster.call(
-        "POST", f"/{name}/_bulk", body=bulk, params={"refresh": "true"}, doing="writing"
-    )
-    assert not answer["errors"]
-    return name
+    path = f"/{cluster.settings.prefix}-products"
+    cluster.call("PUT", path, body=body, doing="creating")
+    return write(cluster, "products", map(product, range(250)))
 
 
 def product(number: int) -> dict[str, Any]:
@@ -148,7 +150,6 @@ def test_an_index_is_read_in_pages(
 
 
 def test_ubi_indexes_become_a_file(importer: Importer, cluster: Cluster) -> None:
-    name = f"{cluster.settings.prefix}-ubi"
     day = "2026-11-21T10:00:00.000Z"
     records: list[dict[str, Any]] = [
         {"user_query": "sofa", "query_id": "1", "timestamp": day},
@@ -156,14 +157,7 @@ def test_ubi_indexes_become_a_file(importer: Importer, cluster: Cluster) -> None
         {"action_name": "click", "timestamp": "2026-11-20T10:00:00.000Z"},
         {"user_query": "mail jo@example.com", "query_id": "2", "timestamp": day},
     ]
-    for number, record in enumerate(records):
-        cluster.call(
-            "PUT",
-            f"/{name}/_doc/{number}",
-            body=record,
-            params={"refresh": "true"},
-            doing="writing",
-        )
+    name = write(cluster, "ubi", records)
     fixed = ("--index", name, "--set", f"opensearch.url={cluster.url}", "--json")
     arguments = ("import", "ubi", "ubi.ndjson", *fixed)
     ended = importer.run(*arguments)

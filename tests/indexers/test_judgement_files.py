@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import ir_measures
@@ -46,44 +45,30 @@ def write(folder: Path, url: str, prefix: str) -> Path:
     )
 
 
-@dataclass(frozen=True)
-class World:
-    """A pair that serves: its workspace, and how commands name it."""
-
-    workspace: Workspace
-    arguments: tuple[object, ...]
-
-
-@pytest.fixture
-def world(tmp_path: Path, cluster: Cluster) -> World:
-    folder = tmp_path / "results"
-    config = write(folder, cluster.url, cluster.settings.prefix)
-    sets = ("backend=opensearch", f"store={folder}/store", f"dataset.path={folder}/data")
+def test_a_run_is_what_ir_measures_reads(
+    cluster: Cluster, cogr_index: Command, tmp_path: Path
+) -> None:
+    config = write(tmp_path, cluster.url, cluster.settings.prefix)
+    sets = ("backend=opensearch", f"store={tmp_path}/store", f"dataset.path={tmp_path}/data")
     workspace = Workspace.open(config, sets)
-    made = [
-        write_snapshot(workspace.store, "item", ITEMS, Provenance()),
-        write_snapshot(workspace.store, "query", QUERIES, Provenance()),
-    ]
-    for snapshot in made:
+    for side, rows in (("item", ITEMS), ("query", QUERIES)):
+        snapshot = write_snapshot(workspace.store, side, rows, Provenance())
         workspace.backend.push(snapshot)
         workspace.backend.verify(snapshot, [])
-    workspace.backend.publish({snapshot.side: snapshot.id for snapshot in made})
-    return World(workspace, ("-c", config, *(part for one in sets for part in ("--set", one))))
-
-
-def test_a_run_is_what_ir_measures_reads(world: World, cogr_index: Command, tmp_path: Path) -> None:
-    ended = cogr_index("export", "run", tmp_path / "a.run", *world.arguments, "--json")
+        workspace.backend.publish({side: snapshot.id})
+    there = ("-c", config, *(part for one in sets for part in ("--set", one)))
+    ended = cogr_index("export", "run", tmp_path / "a.run", *there, "--json")
     assert ended.status == 0, ended.err
     assert (ended.json["queries"], ended.json["hits"]) == (3, 5)
     run = list(ir_measures.read_trec_run(str(tmp_path / "a.run")))
     qrels = tmp_path / "qrels"
-    cogr_index("export", "labels", qrels, "--format", "trec", *world.arguments)
+    cogr_index("export", "labels", qrels, "--format", "trec", *there)
     found = ir_measures.calc_aggregate(
         [ir_measures.nDCG @ 10, ir_measures.RR @ 10], ir_measures.read_trec_qrels(str(qrels)), run
     )
-    dataset = world.workspace.dataset
+    dataset = workspace.dataset
     queries = queries_of(dataset, "test")
-    hits = run_of(world.workspace, queries, 10).hits
+    hits = run_of(workspace, queries, 10).hits
     sets = {id_: [hit.id for hit in some] for id_, some in hits.items()}
     ours = measure(dataset, queries, sets).means
     assert found[ir_measures.nDCG @ 10] == pytest.approx(ours["ndcg@10"], abs=1e-9)

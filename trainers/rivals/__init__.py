@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,6 @@ Ranked = Mapping[str, Sequence[tuple[str, float]]]
 Sets = Mapping[str, Sequence[str]]
 """Query id -> ids of the retrieved set."""
 Params = Mapping[str, Any]
-T = TypeVar("T")
 
 
 class NotRunError(UserError):
@@ -62,6 +61,11 @@ class Task:
         """Title and text of an item, as all methods read it."""
         return f"{item.title} {item.text}".strip()
 
+    @property
+    def train(self) -> Sequence[Query]:
+        """The training queries."""
+        return self.dataset.require("train")
+
     @cached_property
     def texts(self) -> Sequence[str]:
         """The text of every item."""
@@ -75,7 +79,7 @@ class Task:
     @cached_property
     def relevant(self) -> Sequence[frozenset[int]]:
         """For each training query the numbers of its relevant items."""
-        wanted = (self.dataset.relevant[query.id] for query in self.dataset.require("train"))
+        wanted = (self.dataset.relevant[query.id] for query in self.train)
         return [frozenset(self.number[id_] for id_ in ids) for ids in wanted]
 
 
@@ -101,12 +105,14 @@ class Fitted:
     @classmethod
     def by(
         cls,
-        read: Callable[[Sequence[Query]], Sequence[T]],
-        search: Callable[[T, int], Sequence[tuple[str, float]]],
+        search: Callable[[Any, int], Sequence[tuple[str, float]]],
         bytes_an_item: float,
+        read: Callable[[Sequence[Query]], Sequence[Any]] = list,
         **more: Any,
     ) -> Fitted:
-        """A method that turns queries into something (keywords, a vector) and searches by that."""
+        """A method that searches by one query after another, or by what it reads them as (keywords,
+        a vector).
+        """
 
         def rank(queries: Sequence[Query], depth: int) -> Ranked:
             made = read(queries)

@@ -45,7 +45,7 @@ def keyword_ranks(
     postings = sum(len(mirror.keywords_of(dense)) for dense in range(len(mirror)))
     words = sum(len(word.encode("utf-8", "replace")) for word in mirror.words)
     size = (4 * postings + words) / max(1, len(mirror))
-    return Fitted.by(answers, search, size, sets=ids_of, **more)
+    return Fitted.by(search, size, answers, sets=ids_of, **more)
 
 
 def weighted(query: Query, keywords: Sequence[str], weights: Weights) -> dict[str, float]:
@@ -61,7 +61,7 @@ def fitted_generator(task: Task) -> Statistical:
 
     Raises NotRunError without enough labels, MissingExtraError without the extra.
     """
-    if len(task.dataset.require("train")) < LEAST_QUERIES:
+    if len(task.train) < LEAST_QUERIES:
         raise NotRunError(f"{LEAST_QUERIES} labelled training queries", "bring labels")
     own = task.settings.generator.statistical.model_dump()
     context = Context("query", task.dataset, Store(task.work.parents[1] / "shared"))

@@ -34,10 +34,10 @@ Texts = Sequence[Sequence[str]]
 def by_words(lexical: Lexical) -> Fitted:
     """A fitted BM25; items without a word of the query are left out."""
 
-    def rank(queries: Sequence[Query], depth: int) -> Ranked:
-        return {query.id: lexical.best(lexical.scores(query.text), depth) for query in queries}
+    def search(query: Query, depth: int) -> list[tuple[str, float]]:
+        return lexical.best(lexical.scores(query.text), depth)
 
-    return Fitted(rank, lexical.size_bytes / len(lexical.items))
+    return Fitted.by(search, lexical.size_bytes / len(lexical.items))
 
 
 class BM25(Method):
@@ -86,7 +86,7 @@ class Nearest(Method):
     def fit(self, task: Task, params: Params) -> Fitted:
         """A neighbour's vote is divided by its number of items to the power `share`."""
         nearest, share, relevant = params["nearest"], params["share"], task.dataset.relevant
-        train = task.dataset.require("train")
+        train = task.train
         index = Lexical([Item(query.id, query.text) for query in train])
 
         def votes(query: Query, depth: int) -> list[tuple[str, float]]:
@@ -98,11 +98,10 @@ class Nearest(Method):
                     counted[item] += score / len(relevant[id_]) ** share
             return sorted(counted.items(), key=lambda pair: (-pair[1], pair[0]))[:depth]
 
-        def rank(queries: Sequence[Query], depth: int) -> Ranked:
-            return {query.id: votes(query, depth) for query in queries}
-
         labels = sum(len(relevant[query.id]) for query in train)
-        return Fitted(rank, (_LABEL_BYTES * labels + index.size_bytes) / len(task.dataset.items))
+        return Fitted.by(
+            votes, (_LABEL_BYTES * labels + index.size_bytes) / len(task.dataset.items)
+        )
 
 
 class PerfectCutoff(BM25):
@@ -230,13 +229,13 @@ class Synonyms(Method):
         (task.work / "synonyms.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
         index = SynonymIndex(ids, stems, synonyms)
         return Fitted.by(
-            lambda queries: stems_of([query.text for query in queries]),
             index.rank,
             index.size_bytes / len(ids),
+            lambda queries: stems_of([query.text for query in queries]),
         )
 
 
 def _of_task(task: Task, stems: Texts, params: Params) -> dict[str, list[str]]:
-    asked = stems_of([query.text for query in task.dataset.require("train")])
+    asked = stems_of([query.text for query in task.train])
     relevant = [*map(sorted, task.relevant)]
     return learned_synonyms(asked, relevant, stems, params["most"], params["least_share"])

@@ -142,11 +142,10 @@ SETTINGS: list[tuple[str, dict[str, Any], str]] = [
     ("jsonl", {"columns": Columns(text=("txt",))}, "columns.text names 'txt', .*such as 'text'"),
     ("jsonl", {"fields": ("titl",)}, r"publish.fields names 'titl', .*'title' \(id, title"),
     ("beir", {"columns": Columns(id="i")}, "The loader beir has its own columns; remove dataset"),
-    ("nfcorups", {}, "unknown; set dataset.loader to nfcorpus, the nearest of jsonl, csv"),
-    ("ir_dataset:x", {}, "set dataset.loader to ir_datasets:NAME, the nearest of"),
+    ("nfcorups", {}, "unknown; .* such as 'nfcorpus' .there are: jsonl, csv"),
+    ("ir_dataset:x", {}, "set dataset.loader to one that is known, such as 'ir_dat"),
     ("ir_datasets:", {}, "names no data set"),
-    ("Excel", {}, "set dataset.loader to one of jsonl, csv"),
-    ("something", {}, "set dataset.loader to one of jsonl, csv"),
+    ("Excel", {}, "set dataset.loader to one that is known .there are: jsonl, csv"),
 ]
 
 

@@ -8,7 +8,6 @@ import os
 import random
 import statistics
 import tomllib
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -107,12 +106,6 @@ def folder_of(name: str) -> Path:
     return Path(folder) / name
 
 
-@cache
-def load(name: str) -> Dataset:
-    folder_of(name)
-    return load_dataset(name)
-
-
 def sizes(dataset: Dataset) -> dict[str, int]:
     return {split: len(queries) for split, queries in dataset.queries.items()}
 
@@ -135,7 +128,7 @@ def test_real_data(
     notes: tuple[int, int],
 ) -> None:
     """Sizes, relevant items of test queries, judgements of unknown items, unlabelled queries."""
-    dataset = load(name)
+    dataset = load_dataset(name, folder_of(name))
     assert len(dataset.items) == items
     assert tuple(sizes(dataset).values()) == splits
     counts = [len(dataset.relevant[query.id]) for query in dataset.queries["test"]]
@@ -152,14 +145,6 @@ def first_part(dataset: Dataset, parts: int) -> set[str]:
     ids = sorted(dataset.relevant)
     random.Random(0).shuffle(ids)
     return set(ids[: len(ids) // parts])
-
-
-def test_the_fixed_split_stays_where_dev_is_set_apart() -> None:
-    dataset = load("chorus")
-    other = load_dataset("chorus", options=Options(dev_share=0.2))
-    assert other.queries["test"] == dataset.queries["test"]
-    assert len(other.queries["dev"]) == len(dataset.queries["train"]) // 5
-    assert set(other.queries["dev"]) | set(other.queries["train"]) == set(dataset.queries["train"])
 
 
 def test_wands_has_the_paper_s_sizes(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,39 +12,29 @@ from cogr.datasets.changes import changes_of_log
 from cogr.datasets.query_logs import AccessLog, QueryLog, Searched, sample
 from cogr.datasets.query_logs import read_log as read_whole_log
 from cogr.errors import DataError
+from tests.shops import write_jsonl
+
+
+def event(query: str | None, action: str, item: object) -> dict[str, Any]:
+    attributes = {"object": None if item is None else {"object_id": item}}
+    return {"query_id": query, "action_name": action, "event_attributes": attributes}
+
 
 UBI = [
     {"query_id": "1", "user_query": "green couch ", "client_id": "x"},
     {"_source": {"query_id": "2", "user_query": "green couch"}},
     {"query_id": "3", "user_query": "lamp"},
-    {"query_id": "1", "action_name": "click", "event_attributes": {"object": {"object_id": "a"}}},
-    {
-        "query_id": "2",
-        "action_name": "add_to_cart",
-        "event_attributes": {"object": {"object_id": 7}},
-    },
-    {"query_id": "3", "action_name": "hover", "event_attributes": {"object": {"object_id": "c"}}},
-    {"query_id": "3", "action_name": "click", "event_attributes": {"object": None}},
-    {
-        "action_name": "click",
-        "timestamp": "2026-11-21T10:00:00Z",
-        "event_attributes": {"object": {"object_id": "d"}},
-    },
-    {
-        "query_id": "of another day",
-        "action_name": "click",
-        "event_attributes": {"object": {"object_id": "b"}},
-    },
+    event("1", "click", "a"),
+    event("2", "add_to_cart", 7),
+    event("3", "hover", "c"),
+    event("3", "click", None),
+    event(None, "click", "d"),
+    event("of another day", "click", "b"),
 ]
 
 
 def read_log(paths: list[Path]) -> list[Searched]:
     return list(read_whole_log(paths).queries)
-
-
-def lines_of(path: Path, records: list[object]) -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
 
 
 def test_jsonl_counts_and_clicks_add_up(tmp_path: Path) -> None:
@@ -52,7 +43,7 @@ def test_jsonl_counts_and_clicks_add_up(tmp_path: Path) -> None:
         {"query": "lamp", "clicked": ["c", 4]},
         {"query": "sofa", "clicked": ["a"]},
     ]
-    found = read_log([lines_of(tmp_path / "log", records)])
+    found = read_log([write_jsonl(tmp_path / "log", records)])
     assert found == [
         Searched("sofa", 4, {"a"}),
         Searched("lamp", 1, {"c", "4"}),
@@ -60,10 +51,9 @@ def test_jsonl_counts_and_clicks_add_up(tmp_path: Path) -> None:
 
 
 def test_ubi_joins_events_to_queries(tmp_path: Path) -> None:
-    events, queries = (
-        lines_of(tmp_path / "events", UBI[3:]),
-        lines_of(tmp_path / "queries", UBI[:3]),
-    )
+    events, queries = tmp_path / "events", tmp_path / "queries"
+    write_jsonl(events, UBI[3:])
+    write_jsonl(queries, UBI[:3])
     couch, lamp = read_log([events, queries])
     assert (couch.text, couch.count, couch.known, len(couch.clients)) == ("green couch", 2, 1, 1)
     assert (couch.clicked, lamp) == ({"a", "7"}, Searched("lamp", 1))
@@ -174,7 +164,7 @@ def test_frequent_means_asked_by_many_clients_where_the_log_says_who(tmp_path: P
     many = [
         {"user_query": text, "client_id": f"c{n}"} for n in range(9) for text in ("Sofa", "sofa")
     ]
-    log = lines_of(tmp_path / "log", [*one, *many, {"user_query": "sofa"}])
+    log = write_jsonl(tmp_path / "log", [*one, *many, {"user_query": "sofa"}])
     assert counts(read_whole_log([log]), 10) == (1, 1, 0)
     assert counts(read_whole_log([log]), 11) == (2, 0, 0)
     for name, lines in (
@@ -187,6 +177,6 @@ def test_frequent_means_asked_by_many_clients_where_the_log_says_who(tmp_path: P
 
 
 def test_lines_that_are_no_records_of_ubi_are_named(tmp_path: Path) -> None:
-    log = lines_of(tmp_path / "log", [{"user_query": "sofa"}, {"query": "x"}])
+    log = write_jsonl(tmp_path / "log", [{"user_query": "sofa"}, {"query": "x"}])
     with pytest.raises(DataError, match="1 of 2 lines are not UBI records; write one"):
         read_whole_log([log])

@@ -17,7 +17,6 @@ import contextlib
 import io
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +106,7 @@ class Embeddings(Trained):
         def search(row: Any, depth: int) -> Hits:
             return self.search(ids, matrix, row, depth)
 
-        return Fitted.by(read, search, self.bytes_an_item(matrix))
+        return Fitted.by(search, self.bytes_an_item(matrix), read)
 
 
 class DPR(Embeddings):
@@ -121,8 +120,7 @@ class DPR(Embeddings):
 
     def train(self, task: Task, model: Any, params: Params) -> None:
         """One training."""
-        labels = Labels.of(task)
-        rows = examples(labels, bm25_negatives(task, labels, params["negatives"]), task.seed)
+        rows = examples(task, bm25_negatives(task, params["negatives"]))
         train_pairs(task, model, self.loss(model, params), rows, params, task.steps or self.steps)
 
     def loss(self, model: Any, params: Params) -> Any:  # noqa: ARG002
@@ -144,12 +142,12 @@ class ANCE(DPR):
 
     def train(self, task: Task, model: Any, params: Params) -> None:
         """The start with BM25 negatives, and the loops."""
-        labels, steps = Labels.of(task), (task.steps or self.steps) // (self.loops + 1)
-        negatives = bm25_negatives(task, labels, params["negatives"])
+        steps = (task.steps or self.steps) // (self.loops + 1)
+        negatives = bm25_negatives(task, params["negatives"])
         for loop in range(self.loops + 1):
             if loop:
-                negatives = mined_negatives(model, labels, params["negatives"])
-            rows = examples(labels, negatives, task.seed)
+                negatives = mined_negatives(model, task, params["negatives"])
+            rows = examples(task, negatives)
             train_pairs(task, model, self.loss(model, params), rows, params, max(1, steps))
 
 
@@ -214,67 +212,56 @@ class Splade(DPR):
 # Pairs and negatives
 
 
-@dataclass(frozen=True)
-class Labels:
-    """The training labels: the items' texts, cut to what training reads, and for each query the
-    numbers of its relevant items.
-    """
-
-    queries: Sequence[Query]
-    texts: Sequence[str]
-    relevant: Sequence[frozenset[int]]
-
-    @classmethod
-    def of(cls, task: Task) -> Labels:
-        """Of the training split."""
-        texts = clean([text[: 8 * TRAIN_TOKENS] for text in task.texts])
-        return cls(task.dataset.require("train"), texts, task.relevant)
+def cut_texts(task: Task) -> list[str]:
+    """The items' texts, cut to what training reads."""
+    return clean([text[: 8 * TRAIN_TOKENS] for text in task.texts])
 
 
-def bm25_negatives(task: Task, labels: Labels, most: int) -> list[list[int]]:
+def bm25_negatives(task: Task, most: int) -> list[list[int]]:
     """For each query `most` items that BM25 finds and that are not relevant, drawn from its first
     hundred; random ones where it finds too few (DPR, Karpukhin et al. 2020).
     """
     draw, lexical, found = random.Random(task.seed), Lexical(task.dataset.items), []
-    for query, relevant in zip(labels.queries, labels.relevant, strict=True):
+    for query, relevant in zip(task.train, task.relevant, strict=True):
         ranked = [task.number[item.id] for item, _ in lexical.rank(query.text, _NEGATIVES_FROM)]
         wrong = [at for at in ranked if at not in relevant]
-        others = [at for at in range(len(labels.texts)) if at not in relevant]
+        others = [at for at in range(len(task.texts)) if at not in relevant]
         pool = wrong if len(wrong) >= most else others
         found.append(draw.sample(pool, min(most, len(pool))))
     return found
 
 
-def mined_negatives(model: Any, labels: Labels, most: int) -> list[list[int]]:
+def mined_negatives(model: Any, task: Task, most: int) -> list[list[int]]:
     """For each query the nearest items of the model's present index that are not relevant."""
     from datasets import Dataset
     from sentence_transformers.util import mine_hard_negatives
 
-    number = {text: at for at, text in enumerate(labels.texts)}
-    asked = {query.text: at for at, query in enumerate(labels.queries)}
+    texts = cut_texts(task)
+    number = {text: at for at, text in enumerate(texts)}
+    asked = {query.text: at for at, query in enumerate(task.train)}
     pairs = [
-        {"query": query.text, "positive": labels.texts[item]}
-        for query, relevant in zip(labels.queries, labels.relevant, strict=True)
+        {"query": query.text, "positive": texts[item]}
+        for query, relevant in zip(task.train, task.relevant, strict=True)
         for item in sorted(relevant)
     ]
     with contextlib.redirect_stderr(io.StringIO()):  # Its progress can't be switched off.
         mined = mine_hard_negatives(
             Dataset.from_list(pairs),
             model,
-            corpus=list(labels.texts),
+            corpus=texts,
             num_negatives=most,
             query_prompt_name="query" if "query" in model.prompts else None,
             output_format="n-tuple",
             verbose=False,
         )
-    found: list[list[int]] = [[] for _ in labels.queries]
+    found: list[list[int]] = [[] for _ in task.train]
     for row in mined:
         wrong = [number[text] for name, text in row.items() if name.startswith("negative")]
         found[asked[row["query"]]] = wrong
     return found
 
 
-def examples(labels: Labels, negatives: Sequence[Sequence[int]], seed: int) -> Any:
+def examples(task: Task, negatives: Sequence[Sequence[int]]) -> Any:
     """The data set of a trainer: query, positive, negatives.
 
     At most 32 relevant items of a query are drawn; a query with fewer negatives than another one is
@@ -282,14 +269,14 @@ def examples(labels: Labels, negatives: Sequence[Sequence[int]], seed: int) -> A
     """
     from datasets import Dataset
 
-    draw, width = random.Random(seed), max(map(len, negatives), default=0)
-    rows = []
-    for query, relevant, wrong in zip(labels.queries, labels.relevant, negatives, strict=True):
+    draw, width = random.Random(task.seed), max(map(len, negatives), default=0)
+    rows, items = [], cut_texts(task)
+    for query, relevant, wrong in zip(task.train, task.relevant, negatives, strict=True):
         if len(wrong) < width:
             continue
-        texts = {f"negative_{n}": labels.texts[at] for n, at in enumerate(wrong)}
+        texts = {f"negative_{n}": items[at] for n, at in enumerate(wrong)}
         for item in draw.sample(sorted(relevant), min(_PAIRS_A_QUERY, len(relevant))):
-            rows.append({"query": query.text, "positive": labels.texts[item], **texts})
+            rows.append({"query": query.text, "positive": items[item], **texts})
     return Dataset.from_list(rows)
 
 

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cogr.datasets.items import in_id_order
-from cogr.errors import GeneratorError
 from cogr.records import Item, Query
-from trainers.rivals import Fitted, Params, Ranked, Task
+from trainers.rivals import Fitted, Params, Task
 from trainers.rivals.keyword import fitted_generator, item_keywords
 from trainers.rivals.trained import Trained, arguments, clean, loading, rates, run
 
@@ -102,19 +101,6 @@ class Trie:
         return sorted(self._next.get(written, {self.end}))
 
 
-def digits_of(tokenizer: Any) -> list[int]:
-    """The token of each digit. Raises GeneratorError where two digits share one."""
-    found = [
-        tokenizer(str(digit), add_special_tokens=False).input_ids[-1] for digit in range(BRANCHES)
-    ]
-    if len(set(found)) < BRANCHES:
-        raise GeneratorError(
-            f"The tokenizer of {tokenizer.name_or_path} has no token for each digit, which "
-            "identifiers are written in; name another model in compare.models."
-        )
-    return found
-
-
 # The model
 
 
@@ -151,15 +137,16 @@ class DSI(Writer):
         set_seed(task.seed)
         items, (model, tokenizer) = in_id_order(task.dataset.items), open_writer(folder)
         paths = identifiers(items, [task.text(item) for item in items], task.seed)
-        trie = Trie(paths, digits_of(tokenizer), tokenizer.eos_token_id)
+        read = tokenizer([*map(str, range(BRANCHES))], add_special_tokens=False)
+        trie = Trie(paths, [ids[-1] for ids in read.input_ids], tokenizer.eos_token_id)
         rows = _rows(pairs_of(task, items, self.readings(task, items)), tokenizer, trie)
         _train(task, model, tokenizer, rows, params)
 
-        def rank(queries: Sequence[Query], depth: int) -> Ranked:
-            return {q.id: written(model.eval(), tokenizer, trie, q.text, depth) for q in queries}
+        def search(query: Query, depth: int) -> list[tuple[str, float]]:
+            return written(model.eval(), tokenizer, trie, query.text, depth)
 
         # The index is the model; an identifier is kept beside it.
-        return Fitted(rank, float(np.mean([len(tokens) - 1 for tokens in trie.item])))
+        return Fitted.by(search, float(np.mean([len(tokens) - 1 for tokens in trie.item])))
 
 
 class DSIQG(DSI):
@@ -177,7 +164,7 @@ def pairs_of(
     """Text -> item id: indexing and retrieval, learned together."""
     each = zip(items, readings, strict=True)
     found = [(text, item.id) for item, texts in each for text in texts]
-    for query in task.dataset.require("train"):
+    for query in task.train:
         found += [(query.text, id_) for id_ in sorted(task.dataset.relevant[query.id])]
     return found
 

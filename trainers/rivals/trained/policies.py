@@ -105,7 +105,7 @@ class DeepRetrieval(Trained):
         set_up(task.seed)
         tokenizer = AutoTokenizer.from_pretrained(folder)
         tokens = _TINY_TOKENS if self.is_fresh(task) else _TOKENS
-        train = task.dataset.require("train")
+        train = task.train
         asked = {query.id: query.text for query in train}
         lexical = Lexical(task.dataset.items, texts=task.texts)
 
@@ -135,7 +135,7 @@ class DeepRetrieval(Trained):
         def search(asked: tuple[str, tuple[str, ...]], depth: int) -> Hits:
             return self.search(lexical, *asked, depth)
 
-        return Fitted.by(written, search, lexical.size_bytes / len(task.dataset.items))
+        return Fitted.by(search, lexical.size_bytes / len(task.dataset.items), written)
 
 
 class Quester(DeepRetrieval):

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from cogr.datasets.items import in_id_order
 from cogr.records import Query
-from trainers.rivals import Fitted, Params, Ranked, Task
+from trainers.rivals import Fitted, Params, Task
 from trainers.rivals.trained import arguments, clean, rates, run
-from trainers.rivals.trained.dense import DPR, Labels, encode, mined_negatives, open_encoder
+from trainers.rivals.trained.dense import DPR, cut_texts, encode, mined_negatives, open_encoder
 from trainers.rivals.trained.dsi import BEAMS, READ, Writer, open_writer, pairs_of
 
 LEVELS, MOST_CODES = 4, 256
@@ -90,7 +90,7 @@ class RIPOR(Writer):
 
         items = in_id_order(task.dataset.items)
         texts, teacher = [task.text(item) for item in items], open_encoder(folder)
-        labels, steps = Labels.of(task), task.steps or _STEPS
+        steps = task.steps or _STEPS
         DPR().train(task, teacher, {**params, "negatives": 1})
         codes, tables = quantised(encode(teacher, texts, "document"), task.seed)
         model, tokenizer = open_writer(folder)
@@ -100,29 +100,28 @@ class RIPOR(Writer):
             (text, code[id_]) for text, id_ in pairs_of(task, items, [[t] for t in texts])
         ]
         _train(task, (model, tokenizer), rows, params, steps)
-        rows = _triples(task, teacher, labels, params["negatives"], code)
+        rows = _triples(task, teacher, params["negatives"], code)
         _train(task, (model, tokenizer), rows, params, steps)
         owners = defaultdict(list)
         for id_, path in code.items():
             owners[tuple(path)].append(id_)
 
-        def rank(queries: Sequence[Query], depth: int) -> Ranked:
-            model.eval()
-            return {q.id: decoded(model, tokenizer, q.text, owners, depth) for q in queries}
+        def search(query: Query, depth: int) -> list[tuple[str, float]]:
+            return decoded(model.eval(), tokenizer, query.text, owners, depth)
 
-        return Fitted(rank, float(LEVELS))
+        return Fitted.by(search, float(LEVELS))
 
 
-def _triples(task: Task, teacher: Any, labels: Labels, most: int, code: Any) -> list[Any]:
+def _triples(task: Task, teacher: Any, most: int, code: Any) -> list[Any]:
     """(query, codes of a relevant item, codes of a wrong one, the teacher's margin)."""
     ids = [item.id for item in task.dataset.items]
-    asked = encode(teacher, [query.text for query in labels.queries], "query")
-    scores = _SCALE * (asked @ encode(teacher, labels.texts, "document").T)
-    mined = mined_negatives(teacher, labels, most)
+    asked = encode(teacher, [query.text for query in task.train], "query")
+    scores = _SCALE * (asked @ encode(teacher, cut_texts(task), "document").T)
+    mined = mined_negatives(teacher, task, most)
     return [
         (query.text, code[ids[one]], code[ids[other]], float(scores[at, one] - scores[at, other]))
-        for at, query in enumerate(labels.queries)
-        for one in sorted(labels.relevant[at])
+        for at, query in enumerate(task.train)
+        for one in sorted(task.relevant[at])
         for other in mined[at]
     ]
 

@@ -20,7 +20,7 @@ from tests.shops import sample_part
 from tests.trainers.rivals.trained.tasks import recall, task_of
 from trainers.rivals import METHODS, NotRunError, Task, best, trained
 from trainers.rivals.trained import dense, dsi, policies, ripor
-from trainers.rivals.trained.dense import Labels, bm25_negatives, examples, mined_negatives
+from trainers.rivals.trained.dense import bm25_negatives, examples, mined_negatives
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
@@ -35,11 +35,6 @@ UNTRAINED = {"learning_rate": 1e-12}
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which fits are found again."""
     return tmp_path_factory.mktemp("rivals")
-
-
-@pytest.fixture(scope="module")
-def labels(work: Path) -> Labels:
-    return Labels.of(task_of(work, {}))
 
 
 # Learning
@@ -91,19 +86,19 @@ def test_generated_queries_of_an_item_are_its_keywords(work: Path) -> None:
 # Pairs and negatives
 
 
-def test_negatives_are_found_and_not_relevant(work: Path, labels: Labels) -> None:
+def test_negatives_are_found_and_not_relevant(work: Path) -> None:
     task = task_of(work, {})
-    drawn = bm25_negatives(task, labels, 3)
-    mined = mined_negatives(dense.open_encoder(trained.tiny(task, "bert")), labels, 3)
+    drawn = bm25_negatives(task, 3)
+    mined = mined_negatives(dense.open_encoder(trained.tiny(task, "bert")), task, 3)
     for negatives in (drawn, mined):
-        for wrong, relevant in zip(negatives, labels.relevant, strict=True):
+        for wrong, relevant in zip(negatives, task.relevant, strict=True):
             assert len(set(wrong)) == 3
             assert not set(wrong) & relevant
-    assert bm25_negatives(task, labels, 3) == drawn
-    assert bm25_negatives(replace(task, seed=1), labels, 3) != drawn
-    rows = examples(labels, drawn, 0)
-    assert len(rows) == sum(min(32, len(found)) for found in labels.relevant)
-    texts = set(labels.texts)
+    assert bm25_negatives(task, 3) == drawn
+    assert bm25_negatives(replace(task, seed=1), 3) != drawn
+    rows = examples(task, drawn)
+    assert len(rows) == sum(min(32, len(found)) for found in task.relevant)
+    texts = set(task.texts)
     assert all({row["positive"], row["negative_0"], row["negative_2"]} <= texts for row in rows)
 
 
