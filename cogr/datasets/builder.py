@@ -40,28 +40,23 @@ SplitBy = Literal["shuffle", "cluster"]
 """shuffle: by the seed. cluster: by a hash of the query's stems."""
 
 _WORD = re.compile(r"\w+")
-_LETTERS = re.compile(r"[^\W\d_]+")
 
 
 def cluster_key(text: str) -> str:
     """The key that near-equal queries share: the stems of their distinct words in alphabetical
     order (English Snowball stems; other scripts keep their words).
     """
-    words = {_stem(word) for word in _WORD.findall(self_keyword(text))}
-    return " ".join(sorted(words))
+    stem = _stemmer().stemWord
+    words = _WORD.findall(self_keyword(text))
+    stems = {stem(word) or word if word.isascii() and word.isalpha() else word for word in words}
+    return " ".join(sorted(stems))
 
 
 @cache
-def _stemmer() -> object:
+def _stemmer() -> Any:
     import snowballstemmer
 
     return snowballstemmer.stemmer("english")
-
-
-def _stem(word: str) -> str:
-    if not word.isascii() or not _LETTERS.fullmatch(word):
-        return word
-    return str(_stemmer().stemWord(word)) or word  # type: ignore[attr-defined]
 
 
 def place(key: str, seed: int = 0) -> float:
@@ -83,22 +78,6 @@ def by_hash(ids: Iterable[str], share: float) -> frozenset[str]:
         ids, key=lambda id_: hashlib.sha256(id_.encode("utf-8", "surrogatepass")).digest()
     )
     return frozenset(ordered[: math.floor(len(ordered) * share + 1e-9)])
-
-
-def clustered(queries: Iterable[Query], test_share: float, dev_share: float) -> dict[str, Split]:
-    """The split of each query by its id, for `cluster`.
-
-    Args:
-        dev_share: share of the queries that are not in test.
-    """
-    found: dict[str, Split] = {}
-    for query in queries:
-        at = place(cluster_key(query.text))
-        if at < test_share:
-            found[query.id] = "test"
-        else:
-            found[query.id] = "dev" if at < test_share + (1 - test_share) * dev_share else "train"
-    return found
 
 
 DEFAULT_TEST_SHARE = 0.1
@@ -445,10 +424,14 @@ class Builder:
     def _split(self, relevant: Mapping[str, frozenset[str]]) -> dict[str, Split]:
         dev_share = self.options.dev_share
         test_share = DEFAULT_TEST_SHARE if self.test_share is None else self.test_share
-        if self.options.split_by == "cluster":
-            queries = [self._queries[id_] for id_ in relevant]
-            return clustered(queries, test_share, dev_share)
         splits: dict[str, Split]
+        if self.options.split_by == "cluster":
+            until_dev = test_share + (1 - test_share) * dev_share
+            at = {id_: place(cluster_key(self._queries[id_].text)) for id_ in relevant}
+            return {
+                id_: "test" if at[id_] < test_share else "dev" if at[id_] < until_dev else "train"
+                for id_ in relevant
+            }
         if self._splits:
             splits = {id_: self._named_split(id_) for id_ in relevant}
         else:

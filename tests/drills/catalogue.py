@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from cogr.matching.mirror import Mirror
-from cogr.records import Side
 from cogr.snapshots import Snapshot
 from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.workspace import Workspace
@@ -76,7 +75,7 @@ class Catalogue:
     def _save(self) -> None:
         write_jsonl(self.folder / "data" / "items.jsonl", self._items.values())
 
-    def calm(self, side: Side = "item") -> Snapshot:
+    def calm(self) -> Snapshot:
         """The present edition, rebuilt in this process in a store of its own where nothing happens
         to it.
         """
@@ -84,7 +83,7 @@ class Catalogue:
         workspace = Workspace.open(self.folder / "cogr.toml", own)
         outcome = rebuild_side(
             workspace,
-            RebuildRequest(side, push=False),
+            RebuildRequest("item", push=False),
             lambda *_: nullcontext(lambda _: None),
             lambda _: None,
         )
@@ -92,12 +91,9 @@ class Catalogue:
 
     def asked(self) -> list[list[str]]:
         """Queries that tell this edition from the one before, and some that both answer."""
-        editions = [
-            [f"edition{edition}", "word3"]
-            for edition in (self.edition - 1, self.edition)
-            if edition >= 0
-        ]
-        return [*editions, [f"edition{self.edition}of3"], *QUERIES]
+        now = self.edition
+        editions = [[f"edition{edition}", "word3"] for edition in (max(0, now - 1), now)]
+        return [*editions, [f"edition{now}of3"], *QUERIES]
 
 
 def answers(snapshot: Snapshot, queries: Iterable[list[str]]) -> list[Any]:

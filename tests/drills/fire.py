@@ -15,6 +15,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +27,7 @@ from indexers.backends.opensearch.indexes import read_index
 from indexers.fleet.run_files import overview
 from indexers.lease import read_lease
 from tests.drills.catalogue import Catalogue, answers
-from tests.drills.nursery import Child, Nursery
+from tests.drills.nursery import Nursery, killed
 from tests.drills.reader import Expected, Reader
 from tests.drills.servers import Broker, Node
 
@@ -85,7 +86,7 @@ class Fire:
         self._sets = base | urls
         self._serving: Snapshot | None = None
         self.reader: Reader | None = None
-        self._command: Child | None = None
+        self._command: BaseProcess | None = None
         self._retry_at = 0.0
         self._workers = [self._worker(number) for number in range(workers)]
 
@@ -104,34 +105,31 @@ class Fire:
 
     # Processes
 
-    def _start(self, module: str, log: str, *arguments: str) -> Child:
+    def _start(self, module: str, log: str, *arguments: str) -> BaseProcess:
         sets = [part for key, value in self._sets.items() for part in ("--set", f"{key}={value}")]
         whole = [ALTERED, *SLOW, module, *arguments, "-c", str(self._folder / "cogr.toml"), *sets]
         return self._nursery.start("tests.altered", whole, self._folder / f"{log}.log")
 
-    def _worker(self, number: int) -> Child:
+    def _worker(self, number: int) -> BaseProcess:
         return self._start("ops.cli", f"worker{number}", "worker", "--side", "item", "-v")
-
-    def _index(self, *arguments: str) -> Child:
-        return self._start("indexers.cli", "command", *arguments, "--json")
 
     def tend(self, arguments: Sequence[str]) -> dict[str, Any] | None:
         """Start what is gone. Returns what the command said once it has ended well."""
         for number, worker in enumerate(self._workers):
-            if worker.poll() is not None:
+            if worker.exitcode is not None:
                 self._workers[number] = self._worker(number)
         if self._command is None:
             if time.monotonic() >= self._retry_at:
-                self._command = self._index(*arguments)
+                self._command = self._start("indexers.cli", "command", *arguments, "--json")
             return None
-        status = self._command.poll()
+        status, log = self._command.exitcode, self._folder / "command.log"
         if status is None:
             return None
-        ended, self._command = self._command, None
+        self._command = None
         if status == 0:
-            answer: dict[str, Any] = json.loads(ended.said)
+            answer: dict[str, Any] = json.loads(Path(f"{log}.out").read_text("utf-8"))
             return answer
-        assert status in self.accepted, f"status {status}: {ended.log.read_text()[-4000:]}"
+        assert status in self.accepted, f"status {status}: {log.read_text()[-4000:]}"
         self._retry_at = time.monotonic() + (RETRY if status > 0 else 0.0)
         return None
 
@@ -141,11 +139,10 @@ class Fire:
         """One blow, at what is there to be hit."""
         what = self._draw.choices(list(self._weights), list(self._weights.values()))[0]
         if what == "worker":
-            self.kills[what] += self._draw.choice(self._workers).kill()
+            self.kills[what] += killed(self._draw.choice(self._workers))
         elif what == "coordinator":
-            self.kills[what] += (
-                self._command is not None and self._command.poll() is None and self._command.kill()
-            )
+            if self._command is not None and self._command.exitcode is None:
+                self.kills[what] += killed(self._command)
         elif what == "valkey":
             self.kills[what] += self._broker.die()
         elif what == "opensearch":
@@ -153,7 +150,7 @@ class Fire:
         elif what == "flushall":
             self._broker.call("FLUSHALL")
         else:
-            self._draw.choice(self._workers).send(signal.SIGTERM)
+            self._draw.choice(self._workers).terminate()
 
     def run(self, arguments: Sequence[str], most: int, pause: float) -> dict[str, Any]:
         """A command to its good end; killed around at random moments, until there were `most` kills

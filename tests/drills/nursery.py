@@ -15,7 +15,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -46,54 +45,28 @@ class Nursery:
         os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1")
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([*IMPORTED])
-        self._children: list[Child] = []
+        self._children: list[BaseProcess] = []
 
     def close(self) -> None:
         """Kill what runs."""
         for child in self._children:
-            child.kill()
+            killed(child)
 
-    def start(self, module: str, arguments: Sequence[str], log: Path) -> Child:
+    def start(self, module: str, arguments: Sequence[str], log: Path) -> BaseProcess:
         """Run `python -m module arguments`; its standard output goes to `log`.out, the rest to
         `log`.
         """
         made = self._context.Process(target=_run, args=(module, [*arguments], str(log)))
         made.start()
-        self._children.append(Child(made, log))
-        return self._children[-1]
+        self._children.append(made)
+        return made
 
 
-@dataclass
-class Child:
-    """A process that was forked off."""
-
-    process: BaseProcess
-    log: Path
-
-    def poll(self) -> int | None:
-        """Its exit status, minus the signal that ended it, or None while it runs."""
-        return self.process.exitcode
-
-    def send(self, number: signal.Signals) -> bool:
-        """Send a signal; False when it has ended.
-
-        Its id is not used again before `poll` has seen the end.
-        """
-        if self.poll() is not None or self.process.pid is None:
-            return False
-        os.kill(self.process.pid, number)
-        return True
-
-    def kill(self) -> bool:
-        """SIGKILL it; whether that is what ended it."""
-        if self.send(signal.SIGKILL):
-            self.process.join()
-        return self.poll() == -signal.SIGKILL
-
-    @property
-    def said(self) -> str:
-        """Its standard output."""
-        return Path(f"{self.log}.out").read_text("utf-8")
+def killed(child: BaseProcess) -> bool:
+    """SIGKILL a process; whether that is what ended it."""
+    child.kill()
+    child.join()
+    return child.exitcode == -signal.SIGKILL
 
 
 def _run(module: str, arguments: list[str], log: str) -> None:

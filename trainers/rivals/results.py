@@ -250,10 +250,8 @@ class Results:
         failed = [one.row for one in self.methods if one.row.state == "failed"]
         if failed:
             reasons = "; ".join(f"{row.method}: {row.reason}" for row in failed)
-            raise UserError(
-                f"{len(failed)} of {len(self.methods)} methods failed, the rows of the others are "
-                f"kept: {reasons}"
-            )
+            counted = f"{len(failed)} of {len(self.methods)} methods failed"
+            raise UserError(f"{counted}, the rows of the others are kept: {reasons}")
 
 
 def advice(results: Results) -> str:
@@ -261,8 +259,7 @@ def advice(results: Results) -> str:
     if not results.usable:
         return "Nothing was run that could be used."
     best, *others = results.usable
-    text = f"Use {best.name}: F1 {best.score:.3f} on {results.facts['test_queries']} "
-    text += "test queries"
+    text = f"Use {best.name}: F1 {best.score:.3f} on {results.facts['test_queries']} test queries"
     near = [one for one in others if one.p is not None and one.p >= SIGNIFICANT]
     if near:
         text += f"; not told apart from it: {', '.join(one.name for one in near)}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import gzip
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from cogr.datasets import load_dataset
-from cogr.datasets.builder import Options
+from cogr.datasets.builder import Builder, Options, cluster_key
+from cogr.datasets.reading import Place
 from cogr.errors import DataError, MissingExtraError, ServiceError, SettingsError
 from cogr.records import SPLITS, Dataset
 from tests.shops import write_beir, write_data
@@ -67,35 +68,21 @@ def test_every_format_gives_the_same_data_set(tmp_path: Path) -> None:
 
 
 def test_items_carry_the_fields_that_are_asked_for_in_every_format(tmp_path: Path) -> None:
-    extra = {
-        "price": 9.5,
-        "brand": "Größe",
-        "sizes": [1, 2],
-        "in_stock": True,
-        "none": None,
-        "more": {"a": 1},
-    }
+    expected = {"price": 9.5, "in_stock": True, "sizes": [1, 2], "brand": "Größe"}
+    extra = {**expected, "none": None, "more": {"a": 1}}
     items = [*({**item, **extra} for item in ITEMS[:2]), *ITEMS[2:]]
+    without = load_dataset("jsonl", write_records(tmp_path / "without"))
     folder = write_records(tmp_path, items=items)
     for name, part in {"items": items, "queries": QUERIES, "labels": LABELS}.items():
         pq.write_table(pa.Table.from_pylist(part), folder / f"{name}.parquet")
-    names = ("price", "in_stock", "sizes", "brand", "none")
-    expected = {"price": 9.5, "in_stock": True, "sizes": [1, 2], "brand": "Größe"}
     for loader in ("jsonl", "parquet"):
-        dataset = load_dataset(loader, folder, Options(fields=names))
+        dataset = load_dataset(loader, folder, Options(fields=(*expected, "none")))
         assert [item.fields for item in dataset.items[:3]] == [expected, expected, {}]
-        assert (
-            dataset.dataset_hash
-            == load_dataset("jsonl", write_records(tmp_path / loader)).dataset_hash
-        )
+        assert dataset.dataset_hash == without.dataset_hash
         assert not any(item.fields for item in load_dataset(loader, folder).items)
-        with pytest.raises(
-            SettingsError, match=r"publish.fields names 'colour', which no item of the data set"
-        ):
+        with pytest.raises(SettingsError, match=r"publish.fields names 'colour', which no item of"):
             load_dataset(loader, folder, Options(fields=("price", "colour")))
-        with pytest.raises(
-            DataError, match=r"(line|row) 1: 'more' is an object; write a text, a number, true or"
-        ):
+        with pytest.raises(DataError, match=r"(line|row) 1: 'more' is an object; write a text, a"):
             load_dataset(loader, folder, Options(fields=("more",)))
 
 
@@ -225,9 +212,8 @@ def registered(tmp_path: Path) -> Iterator[Path]:
         "cogr-gone": {"docs_tsv": "gone.tsv"},
     }
     for name, files in names.items():
-        paths = {
-            kind: str(tmp_path / file) for kind, file in {"docs_tsv": "docs.tsv", **files}.items()
-        }
+        every = {"docs_tsv": "docs.tsv", **files}
+        paths = {kind: str(tmp_path / file) for kind, file in every.items()}
         ir_datasets.registry.register(name, ir_datasets.create_dataset(**paths))
     yield tmp_path
     for name in names:
@@ -274,3 +260,45 @@ def test_items_younger_than_the_labels_are_new(tmp_path: Path, lineage: str, new
     (folder / "lineage.json").write_text('{"to": "yesterday"}')
     with pytest.raises(DataError, match=r"lineage\.json, line 1: 'to' is 'yesterday'"):
         load_dataset("jsonl", folder)
+
+
+# Splits by a hash: new queries move no old one, and near-equal queries stay together
+
+HERE = Place("here", 1)
+
+
+def split_of(texts: Iterable[str]) -> dict[str, str]:
+    """The split of each query of a shop, by its text."""
+    builder = Builder("shop", Options(dev_share=0.1, split_by="cluster"))
+    builder.item(HERE, "a", "Chair", "")
+    for text in texts:
+        builder.query(HERE, text, text)
+        builder.judgement(HERE, text, "a", 1)
+    queries = builder.build().queries
+    return {query.text: split for split in SPLITS for query in queries[split]}
+
+
+def test_new_queries_move_no_old_one() -> None:
+    few = split_of(f"chair {n}" for n in range(200))
+    many = split_of(f"chair {n}" for n in reversed(range(1000)))
+    assert few.items() <= many.items()
+    sizes = {split: [*many.values()].count(split) for split in SPLITS}
+    assert 70 <= sizes["test"] <= 130
+    assert 60 <= sizes["dev"] <= 120
+
+
+def test_near_equal_queries_are_in_one_split() -> None:
+    pairs = [(f"red chairs {n}", f"{n} Chair, RED!") for n in range(100)]
+    found = split_of(text for pair in pairs for text in pair)
+    assert all(found[one] == found[other] for one, other in pairs)
+    assert cluster_key("Running shoes for men") == cluster_key("men shoe for running")
+    assert cluster_key("stühle 2") != cluster_key("stühle 3")
+
+
+def test_own_splits_stay() -> None:
+    builder = Builder("shop", Options(split_by="cluster"))
+    builder.item(HERE, "a", "Chair", "")
+    builder.query(HERE, "q", "chair", split="train")
+    builder.judgement(HERE, "q", "a", 1)
+    with pytest.raises(SettingsError, match=r"has its own splits; remove dataset.split_by"):
+        builder.build()

@@ -58,24 +58,6 @@ def test_a_sample_of_each_tool_is_told_and_read(
     assert found == expected
 
 
-JUDGED = [
-    Judged(Place("x", 1), "green sofa", "q1", "a", 3.0),
-    Judged(Place("x", 2), "green sofa", "q1", "b", 0.0),
-    Judged(Place("x", 3), '=sum("1"), x', "q2", "c", 1.5),
-]
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_what_is_written_comes_back(tmp_path: Path, format: str) -> None:
-    (tmp_path / "judged").write_text(FORMATS[format][1](JUDGED))
-    found = list(read_judgements(tmp_path / "judged"))
-    if format == "quepid":
-        assert [one.query for one in found] == [one.query for one in JUDGED]
-    else:
-        assert [one.query_id for one in found] == [one.query_id for one in JUDGED]
-    assert [(one.item, one.grade) for one in found] == [(one.item, one.grade) for one in JUDGED]
-
-
 @pytest.mark.parametrize(
     ("grades", "expected"), [([3], 3), ([3, 0], 1.5), ([0, 3, 3, 3], 3), ([3, 2, 0, 1], 1)]
 )

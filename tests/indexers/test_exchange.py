@@ -1,19 +1,23 @@
-"""Judgements in, results back: the commands over a pair that serves from a real OpenSearch."""
+"""Files for other programs and from them: judgements in, keyword sets and results out."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import ir_measures
 import pytest
 
+from cogr.errors import StorageError
 from cogr.metrics import measure
-from cogr.snapshots import Provenance, Row
+from cogr.snapshots import Provenance, Row, open_snapshot
 from cogr.snapshots.writing import write_snapshot
+from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
-from indexers.exports import queries_of, run_of
+from indexers.exports import export_keywords, queries_of, run_of
 from indexers.workspace import Workspace
+from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
 from tests.indexers.conftest import Command
 from tests.shops import write_shop
 
@@ -78,6 +82,8 @@ def test_a_run_is_what_ir_measures_reads(
 @pytest.mark.parametrize("format", ["trec", "beir", "quepid"])
 def test_judgements_go_out_and_come_back(cogr_index: Command, tmp_path: Path, format: str) -> None:
     shop = write(tmp_path / "one", "http://localhost:1", "x")
+    with (tmp_path / "one/data/labels.jsonl").open("a") as file:
+        file.write('{"query": "q1", "item": "c", "grade": 1.5}')
     there = ("-c", shop, "--set", f"dataset.path={tmp_path}/one/data", "--set", "backend=memory")
     to = tmp_path / "judged"
     ended = cogr_index("export", "labels", to, "--format", format, *there)
@@ -86,7 +92,7 @@ def test_judgements_go_out_and_come_back(cogr_index: Command, tmp_path: Path, fo
     texts = ("--queries", tmp_path / "judged.queries.tsv") if format != "quepid" else ()
     ended = cogr_index("import", "labels", to, *texts, *other, "--json")
     assert ended.status == 0, ended.err
-    assert [ended.json[name] for name in ("read", "new_queries", "new_labels")] == [6, 3, 6]
+    assert [ended.json[name] for name in ("read", "new_queries", "new_labels")] == [7, 3, 7]
     assert judged(tmp_path / "two") == judged(tmp_path / "one/data")
     before = (tmp_path / "two/labels.jsonl").read_bytes()
     again = cogr_index("import", "labels", to, *texts, *other, "--json").json
@@ -129,3 +135,29 @@ def test_the_highest_grade_stays_and_a_newer_import_counts_more(
         "import", "labels", tmp_path / "qrels", "--queries", tmp_path / "texts", *there
     )
     assert "texts, line 1: the line is not an id, a tab and a text" in ended.err
+
+
+# Keyword sets
+
+ODD = [Row("o1", "a, b => c", ("x\\y", "comma, inside", "it's")), Row("o2", "no keywords", ())]
+
+
+def test_lines_have_every_row(tmp_path: Path) -> None:
+    for side, given in (("item", SHOP), ("query", [*SHOPPERS, *ODD])):
+        snapshot = frozen(Store(tmp_path / "store"), side, given)
+        export_keywords(snapshot, tmp_path / "out")
+        lines = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+        found = [(one["id"], one["text"], one["self"], tuple(one["keywords"])) for one in lines]
+        rows = list(snapshot.rows())
+        assert found == [(row.id, row.text, row.self_keyword, row.keywords) for row in rows]
+        assert [tuple(one.get("weights", ())) for one in lines] == [row.weights for row in rows]
+    with pytest.raises(StorageError, match="does not exist; create it"):
+        export_keywords(snapshot, tmp_path / "no" / "out")
+
+
+def test_a_snapshot_moves_to_another_store_as_a_folder(tmp_path: Path) -> None:
+    """As docs/exchange.md says."""
+    items, other = frozen(Store(tmp_path / "store"), "item", SHOP), tmp_path / "other"
+    shutil.copytree(tmp_path / "store/snapshots" / items.id, other / "snapshots" / items.id)
+    moved = open_snapshot(Store(other), items.id)
+    assert list(moved.rows()) == list(items.rows())
