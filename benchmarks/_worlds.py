@@ -49,7 +49,11 @@ class Vocabulary:
         """Of 1,000 queries, those whose retrieved sets come nearest to a size."""
         rng = np.random.default_rng(1)
         queries = [self.query(rng) for _ in range(1000)]
-        return sorted(queries, key=lambda query: abs(mirror.count(query) - retrieved))[:count]
+
+        def distance(query: list[str]) -> int:
+            return abs(len(mirror.retrieved(query)) - retrieved)
+
+        return sorted(queries, key=distance)[:count]
 
 
 def world_in(folder: Path, entities: int, vocabulary: Vocabulary) -> Snapshot:

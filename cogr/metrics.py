@@ -21,7 +21,6 @@ from typing import Any, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from pyroaring import BitMap
 
 from cogr.errors import DataError, SnapshotError
 from cogr.keywords import self_keyword
@@ -336,14 +335,7 @@ def figures_of_pair(mirror: Mirror, dataset: Dataset, split: Split, query: Snaps
     queries = dataset.require(split)
     rows = rows_of_queries(queries, query, unknown=True)
     retrieved = {id_: mirror.retrieved(row.weighted) for id_, row in rows.items()}
-    return set_figures(dataset, queries, retrieved, lambda ids: _dense(mirror, ids))
-
-
-def _dense(mirror: Mirror, ids: frozenset[str]) -> BitMap:
-    # Items that the snapshot lacks get numbers behind all others, so that they count as not found.
-    places = [mirror.ids.find(id_) for id_ in ids]
-    known = BitMap(place for place in places if place >= 0)
-    return known | BitMap(range(len(mirror), len(mirror) + places.count(-1)))
+    return set_figures(dataset, queries, retrieved, mirror.wanted)
 
 
 def grades_of(dataset: Dataset) -> Mapping[str, Mapping[str, float]] | None:

@@ -78,7 +78,7 @@ class World:
         return cls(
             items=items,
             relevant={
-                query.id: items.bitmap_of_ids(relevant.get(query.id, ())) for query in queries
+                query.id: BitMap(map(items.dense, relevant.get(query.id, ()))) for query in queries
             },
             own={query.id: self_keyword(query.text) for query in queries},
             queries=query_mirror,

@@ -12,10 +12,13 @@ entity.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +26,9 @@ from pyroaring import BitMap
 
 from cogr.errors import DataError
 from cogr.mapped import SortedStrings, arrow_strings, integers
+from cogr.matching import bm25 as formulas
 from cogr.matching.bm25 import BM25, DEFAULT
 from cogr.matching.postings import Postings, PostingsBuilder, to_array, to_bitmap
-from cogr.matching.scoring import Scorer, top
 from cogr.snapshots import Snapshot
 
 Keywords = Iterable[str] | Mapping[str, float]
@@ -137,17 +140,6 @@ class Mirror:
         """Entities, those without keywords included."""
         return len(self._postings.ids)
 
-    def __repr__(self) -> str:
-        return (
-            f"Mirror({self.snapshot or 'in memory'}: {len(self)} entities, {self.vocabulary} "
-            "keywords)"
-        )
-
-    @property
-    def vocabulary(self) -> int:
-        """Distinct keywords."""
-        return len(self._postings.terms)
-
     @property
     def words(self) -> SortedStrings:
         """The distinct keywords, own texts among them, in code-point order."""
@@ -160,22 +152,22 @@ class Mirror:
 
     # Entities
 
-    def id_of(self, dense: int) -> str:
-        """The id of a dense id."""
-        return self._postings.ids[dense]
-
     def dense(self, id_: str) -> int:
         """The dense id of an id. Raises DataError when the mirror does not hold it."""
         dense = self._rank(id_)
         if dense < 0:
             raise DataError(
-                f"There is no {id_!r} in {self}; check the id, or build the snapshot again with it."
+                f"There is no {id_!r} in {self.snapshot or 'this mirror'}; check the id, or build "
+                "the snapshot again with it."
             )
         return dense
 
-    def bitmap_of_ids(self, ids: Iterable[str]) -> BitMap:
-        """Dense ids of ids. Raises DataError for one that the mirror does not hold."""
-        return BitMap([self.dense(id_) for id_ in ids])
+    def wanted(self, ids: Collection[str]) -> BitMap:
+        """Dense ids of ids. One that the mirror does not hold gets a number after all others, since
+        nothing retrieves it.
+        """
+        known = [rank for rank in map(self._rank, ids) if rank >= 0]
+        return BitMap([*known, *range(len(self), len(self) + len(ids) - len(known))])
 
     def keywords_of(self, entity: str | int) -> tuple[str, ...]:
         """S ∪ {self} of an entity, by id or dense id; in generation order, the own text last unless
@@ -193,14 +185,7 @@ class Mirror:
 
     def df(self, keyword: str) -> int:
         """Entities that have the keyword."""
-        term = self._number(keyword)
-        return (
-            int(self._postings.starts[term + 1] - self._postings.starts[term]) if term >= 0 else 0
-        )
-
-    def bitmap(self, keyword: str) -> BitMap:
-        """Dense ids of the entities that have the keyword; a copy that you may change."""
-        return self._cached_bitmap(keyword).copy()
+        return len(self._cached_bitmap(keyword))
 
     def retrieved(self, keywords: Iterable[str]) -> BitMap:
         """I_ret: entities that have any of the keywords (paper, section 2.1), and none of weight 0,
@@ -212,10 +197,6 @@ class Mirror:
         for word in without:
             found = found - self._cached_bitmap(word)
         return found
-
-    def count(self, keywords: Iterable[str]) -> int:
-        """Size of the retrieved set."""
-        return len(self.retrieved(keywords))
 
     def _make_bitmap(self, keyword: str) -> BitMap:
         term = self._number(keyword)
@@ -243,7 +224,7 @@ class Mirror:
             return Ranking(dense[best], scores[best], dense.size, self._postings.ids)
         bitmaps = {self._number(word): self._cached_bitmap(word) for word in words}
         dense, scores = self._scorer.best(self._numbered(words), bitmaps, size)
-        return Ranking(dense, scores, self.count(words), self._postings.ids)
+        return Ranking(dense, scores, len(self.retrieved(words)), self._postings.ids)
 
     def explain(self, keywords: Keywords, entity: str) -> dict[str, float]:
         """Each keyword that the entity has, with its part of the score (a float32 value).
@@ -277,3 +258,170 @@ def _without(keywords: Iterable[str]) -> set[str]:
 
 def _boosts(keywords: Keywords) -> Mapping[str, float]:
     return keywords if isinstance(keywords, Mapping) else Counter(iter(keywords))
+
+
+# An entity whose sum is lower than the k-th best by more than a float32's last bit can't even tie
+# after the cast.
+_SAFELY_BELOW = 1 - 2.0**-21
+
+
+@dataclass(frozen=True)
+class _Plan:
+    # Keywords by their highest score, descending; parts are always summed in this order.
+    terms: list[int]
+    tables: NDArray[np.float64]  # (terms, 256): part of a score, by length code
+    most: NDArray[np.float64]  # (terms + 1,): highest sum of the parts from this keyword on
+    postings: NDArray[np.int64]  # (terms + 1,): number of postings from this keyword on
+
+
+class Scorer:
+    """BM25 over the postings of one index."""
+
+    def __init__(self, postings: Postings, bm25: BM25) -> None:
+        self._postings = postings
+        self._bm25 = bm25
+        counts = np.bincount(postings.length_codes, minlength=256)
+        self.entities = int(counts[1:].sum())
+        """N: entities with at least one keyword."""
+        self._codes = np.flatnonzero(counts)
+        avgdl = formulas.mean_length(len(postings.entities), self.entities)
+        self._norms = (
+            formulas.norm_table(bm25, avgdl) if self.entities else np.zeros(256, np.float32)
+        )
+        self._scratch = threading.local()
+
+    def parts(self, boosts: Mapping[int, float], entity: int) -> NDArray[np.float32]:
+        """The part of each keyword in the score of an entity that has it; `boosts`: keyword number
+        -> its weight in the query.
+        """
+        return self._tables(list(boosts.items()))[:, self._postings.length_codes[entity]]
+
+    def scores(
+        self, boosts: Mapping[int, float], entities: NDArray[np.uint32]
+    ) -> NDArray[np.float32]:
+        """Scores of `entities`, which must be the whole set that the keywords of
+        `boosts` retrieve.
+        """
+        plan = self._plan(boosts)
+        with self._sums() as sums:
+            for term, table in zip(plan.terms, plan.tables, strict=True):
+                self._add(sums, table, self._postings.entities_of(term))
+            at = entities.astype(np.intp)
+            found = sums.take(at).astype(np.float32)
+            sums[at] = 0
+        return found
+
+    def best(
+        self, boosts: Mapping[int, float], bitmaps: Mapping[int, BitMap], size: int
+    ) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
+        """The top `size` by score, then dense id, as (dense ids, scores); exact.
+
+        MaxScore (Turtle and Flood 1995), one keyword at a time, rare ones first. Once the remaining
+        keywords can't lift a new entity into the top k, only entities seen already are scored.
+
+        Args:
+            boosts: keyword number -> its weight in the query, above 0.
+            bitmaps: keyword number -> the entities that have it.
+        """
+        if size <= 0:
+            return np.zeros(0, np.uint32), np.zeros(0, np.float32)
+        plan = self._plan(boosts)
+        met, candidates = BitMap(), _Candidates(size, plan)
+        with self._sums() as sums:
+            for at, (term, table) in enumerate(zip(plan.terms, plan.tables, strict=True), start=1):
+                if candidates.closed:
+                    self._add(sums, table, to_array(bitmaps[term] & candidates.entities))
+                else:
+                    self._add(sums, table, self._postings.entities_of(term))
+                    met |= bitmaps[term]
+                    candidates.entities = met
+                candidates.narrow(sums, at)
+            dense = to_array(candidates.entities)
+            scores = sums.take(dense).astype(np.float32)
+            sums[to_array(met).astype(np.intp)] = 0
+        best = top(scores, size)
+        return dense[best], scores[best]
+
+    def _plan(self, boosts: Mapping[int, float]) -> _Plan:
+        tables = self._tables(list(boosts.items())).astype(np.float64)
+        most = tables[:, self._codes].max(axis=1, initial=0.0)
+        terms = np.fromiter(boosts, np.int64, len(boosts))
+        order = np.lexsort((terms, -most))
+        sizes = (self._postings.starts[terms + 1] - self._postings.starts[terms])[order]
+        return _Plan(
+            terms[order].tolist(), tables[order], _from_here_on(most[order]), _from_here_on(sizes)
+        )
+
+    def _tables(self, boosts: list[tuple[int, float]]) -> NDArray[np.float32]:
+        starts = self._postings.starts
+        weights = [
+            formulas.weight(
+                self._bm25, formulas.idf(self.entities, int(starts[term + 1] - starts[term])), boost
+            )
+            for term, boost in boosts
+        ]
+        return formulas.term_scores(np.array(weights, np.float32), self._norms)
+
+    def _add(
+        self, sums: NDArray[np.float64], table: NDArray[np.float64], entities: NDArray[np.uint32]
+    ) -> None:
+        # numpy is twice as fast with indices of its native width, and with add.at, which reads the
+        # sums once (no index repeats).
+        at = entities.astype(np.intp)
+        np.add.at(sums, at, table.take(self._postings.length_codes.take(at)))
+
+    @contextmanager
+    def _sums(self) -> Iterator[NDArray[np.float64]]:
+        # Zeros, one an entity. Each thread keeps its own array, since clearing the used sums costs
+        # less than a new array. After an error the array is discarded.
+        sums: NDArray[np.float64] | None = self._scratch.__dict__.pop("sums", None)
+        sums = np.zeros(len(self._postings.ids)) if sums is None else sums
+        yield sums
+        self._scratch.sums = sums
+
+
+def _from_here_on(values: NDArray[Any]) -> NDArray[Any]:
+    return np.append(np.cumsum(values[::-1])[::-1], values.dtype.type(0))
+
+
+class _Candidates:
+    def __init__(self, size: int, plan: _Plan) -> None:
+        self.entities = BitMap()
+        self.closed = False
+        self._size = size
+        self._plan = plan
+        self._threshold, self._met = 0.0, 0
+
+    def narrow(self, sums: NDArray[np.float64], at: int) -> None:
+        if not self._worth_a_check(at):
+            return
+        dense = to_array(self.entities)
+        partial = sums.take(dense)
+        # Sums only grow: the best k so far are above the last threshold.
+        leaders = partial[partial >= self._threshold]
+        kth = len(leaders) - self._size
+        self._threshold, self._met = (
+            float(np.partition(leaders, kth)[kth]) * _SAFELY_BELOW,
+            len(dense),
+        )
+        to_come = float(self._plan.most[at])
+        if self.closed or to_come < self._threshold:
+            self.closed = True
+            possible = partial + to_come >= self._threshold
+            if not possible.all():
+                self.entities = to_bitmap(dense[possible])
+
+    def _worth_a_check(self, at: int) -> bool:
+        now = len(self.entities)
+        if not self._size <= now < self._plan.postings[at]:
+            return False
+        return self.closed or now >= 2 * self._met or self._plan.most[at] < 1.25 * self._threshold
+
+
+def top(scores: NDArray[np.float32], size: int) -> NDArray[np.int64]:
+    """Positions of the `size` best scores, best first; equal scores in order of position."""
+    best = np.arange(len(scores))
+    if 0 < size < len(scores):
+        last = np.partition(scores, len(scores) - size)[len(scores) - size]
+        best = np.flatnonzero(scores >= last)
+    return best[np.argsort(-scores[best], kind="stable")[: max(0, size)]]

@@ -132,7 +132,7 @@ class Opened:
         """The best of a search, with their texts."""
         hits = []
         for at, dense in enumerate(found.dense[:size].tolist()):
-            entity, tier = self.mirror.id_of(dense), _TIERS[at >= found.total]
+            entity, tier = self.mirror.ids[dense], _TIERS[at >= found.total]
             parts = self.mirror.explain(boosts, entity) if explain else {}
             part = float(found.by_text[dense]) if explain and found.by_text is not None else 0.0
             score, fields = float(found.scores[at]), self.fields_of(dense)
@@ -236,7 +236,7 @@ class MemoryBackend:
         self._pushed(snapshot)
         opened = self._opened(snapshot)
         found = opened.rank(boosts_of(keywords), words, len(opened.mirror))
-        ids = map(opened.mirror.id_of, found.dense[: found.total].tolist())
+        ids = map(opened.mirror.ids.__getitem__, found.dense[: found.total].tolist())
         hits = list(map(Hit, ids, found.scores.tolist()))
         return SearchResult(found.total, hits, found.textless)
 
@@ -310,7 +310,7 @@ class TextIndex:
     @classmethod
     def of(cls, mirror: Mirror, titles: Strings, fields: Strings | None) -> TextIndex:
         """Of titles and extra fields in the mirror's order. Raises MissingExtraError."""
-        ids = [mirror.id_of(dense) for dense in range(len(mirror))]
+        ids = [mirror.ids[dense] for dense in range(len(mirror))]
         texts = Lexical([Item(id_, text) for id_, text in zip(ids, titles[:], strict=True)])
         spoken = [(at, value) for at, one in enumerate(fields or ()) for value in _said(one)]
         values = [Item(f"{number:012}", value) for number, (_, value) in enumerate(spoken)]

@@ -93,7 +93,7 @@ def make_app(
 
     app = create_app(parts, playground=playground, started=started)
     if playground:
-        from ops.playground.app import add_playground
+        from ops.playground import add_playground
 
         add_playground(app, workspace, parts, hosts)
     # What lives as long as the process need not be looked through at each collection of garbage.

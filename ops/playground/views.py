@@ -1,6 +1,6 @@
-"""The contents of the page as plain data: a search, the baseline, an item, and all labelled
-queries; and what they are made from: snapshots as mirrors with texts, and the data set. All are
-opened when first asked for. Nothing here uses HTTP.
+"""What the page shows, as plain data: a search, the baseline, an item, and all labelled queries.
+They are made from snapshots and the data set, which are opened when first asked for. Nothing here
+uses HTTP.
 
 The list of labelled queries measures each pair by the keywords of its query snapshot, or by the
 query alone where the snapshot has none.
@@ -8,33 +8,37 @@ query alone where the snapshot has none.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
 from functools import cached_property, lru_cache, partial
 from itertools import repeat
 from statistics import fmean
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pyroaring import BitMap
 
 from cogr.datasets.items import in_id_order
-from cogr.errors import DataError, MissingExtraError
+from cogr.errors import CogrError, DataError, MissingExtraError
 from cogr.keywords import NORMALISER, query_keywords, self_keyword
 from cogr.matching.postings import to_bitmap
 from cogr.metrics import SetLike, full_set
 from cogr.records import Dataset, Item, Query
 from cogr.snapshots import Manifest, list_snapshots, why_no_pair
-from indexers.backends import MOST_TEXT, Words
+from cogr.snapshots.writing import HEAVIEST
+from indexers.backends import MOST_TEXT, Words, text_boost
 from indexers.backends.memory import Opened, Ranked
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.rules import rules_of
 from indexers.text import Lexical
 from indexers.workspace import Workspace
-from ops.expander.expander import Expansion
+from ops.expander.expander import Expansion, Parts
 from ops.expander.follower import Pair
+from ops.expander.precomputed import weigh
 
 _OPEN = 8
 """Most open snapshots: both sides of the pairs A and B, and of the two pairs before."""
@@ -42,57 +46,210 @@ _LISTED = 50
 """Most pairs to choose from, newest first."""
 _QUERIES = 200
 """Most labelled queries that are listed."""
+_EXAMPLES = 6
+_REACHING = 25
+_MISSED = 25
+
+Text = Annotated[str, StringConstraints(max_length=4096)]
+ItemSnapshot = Annotated[str, StringConstraints(pattern=r"^item-r\d{3,}-[0-9a-f]{12}$")]
+QuerySnapshot = Annotated[str, StringConstraints(pattern=r"^query-r\d{3,}-[0-9a-f]{12}$")]
+Size = Annotated[int, Field(ge=1, le=200)]
 
 
-def _find(items: Opened, id_: str) -> int | None:
-    dense = items.mirror.ids.find(id_)
-    return dense if dense >= 0 else None
+class WeightedText(BaseModel):
+    """A keyword as typed, and its weight."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: Text
+    weight: float = Field(1.0, ge=0, le=HEAVIEST, allow_inf_nan=False)
 
 
-def _numbers(items: Opened, ids: Collection[str]) -> BitMap:
-    """Dense ids. An id that the snapshot lacks gets a number after all others, since it can't be
-    retrieved.
+class RequestedPair(BaseModel):
+    """A pair of snapshots, and the keywords to search for instead of the query's own."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    item: ItemSnapshot
+    query: QuerySnapshot | None = None
+    keywords: list[WeightedText] | None = Field(None, max_length=MAX_CLAUSES)
+
+
+Pairs = Annotated[list[RequestedPair], Field(min_length=1, max_length=2)]
+Order = Literal["worst", "change"]
+
+
+class Answers:
+    """Answers the page's requests, from the snapshots and the data set of a workspace. Threads may
+    share it.
     """
-    known = [dense for id_ in ids if (dense := _find(items, id_)) is not None]
-    count = len(items.mirror)
-    return BitMap([*known, *range(count, count + len(ids) - len(known))])
 
-
-class PageData:
-    """The snapshots and the data set of a workspace. Threads may share it."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self.workspace = workspace
+    def __init__(self, workspace: Workspace, parts: Parts) -> None:
+        self._workspace, self._parts = workspace, parts
         self._opened = lru_cache(_OPEN)(partial(Opened.of, workspace.store))
+        self._f1 = lru_cache(8)(self._measured)
         self._opening = threading.RLock()
 
-    def opened(self, snapshot: str) -> Opened:
-        """A snapshot of the store. Raises SnapshotError when it is unknown or broken."""
+    def page(self) -> dict[str, Any]:
+        """The pairs to choose from, and what the data set holds."""
+        serving = self._parts.follower.pair
+        pairs = self._pairs(serving)
+        choices = [_listed(one, serving) for one in pairs]
+        catalogue, problem = self._catalogue_or_why()
+        absent = serving.item is not None and not any(choice["serving"] for choice in choices)
+        return {
+            "pairs": choices,
+            "absent": serving.item.snapshot if serving.item and absent else None,
+            "data": catalogue and catalogue.counts,
+            "rules": [astuple(rule) for rule in rules_of(pairs[0][0])] if pairs else [],
+            "examples": catalogue.examples(_EXAMPLES) if catalogue else [],
+            "problem": problem,
+        }
+
+    async def search(self, query: Text, pairs: Pairs, size: Size = 20) -> dict[str, Any]:
+        """One query with one pair, or with two side by side."""
+        words = [await self._words(query, asked) for asked in pairs]
+        boosts = [text_boost(one.weights, self._parts.settings.blend) for one in words]
+
+        def searched() -> list[dict[str, Any]]:
+            catalogue, _ = self._catalogue_or_why()
+            searches = [
+                Search(query, one, boost, self._open(asked.item), catalogue)
+                for asked, one, boost in zip(pairs, words, boosts, strict=True)
+            ]
+            besides = searches[::-1] if len(searches) > 1 else [None]
+            return [one.as_dict(size, of) for one, of in zip(searches, besides, strict=True)]
+
+        return {"pairs": await asyncio.to_thread(searched)}
+
+    def queries(
+        self,
+        pairs: Pairs,
+        shown: Annotated[int, Field(ge=0, le=1)] = 0,
+        sort: Order = "worst",
+    ) -> dict[str, Any]:
+        """The labelled queries with F1 of one or two pairs: those with the worst of pair `shown`
+        first, or those where two pairs differ most.
+        """
+        catalogue, of = self._catalogue, min(shown, len(pairs) - 1)
+        figures = [self._f1(pair.item, pair.query) for pair in pairs]
+        relevant = catalogue.dataset.relevant
+        rows: list[dict[str, Any]] = [
+            {"text": query.text, "relevant": len(relevant[query.id]), "f1": f1}
+            for query, f1 in zip(catalogue.measured, zip(*figures, strict=True), strict=True)
+        ]
+        ways: dict[Order, Callable[[Sequence[float]], float]] = {
+            "worst": lambda f1: f1[of],
+            "change": lambda f1: -abs(f1[0] - f1[-1]),
+        }
+        rows.sort(key=lambda row: (ways[sort](row["f1"]), row["text"]))
+        mean = [fmean(one) if one else None for one in figures]
+        return {"queries": rows[:_QUERIES], "total": len(rows), "mean": mean}
+
+    def baseline(
+        self, query: Text, cut: Annotated[int, Field(ge=0)], size: Size = 20
+    ) -> dict[str, Any]:
+        """BM25 over the words of the items' text: its best `size`, and figures of its best `cut`,
+        the size of the set.
+        """
+        best = self._catalogue.lexical.rank(query, max(cut, size))
+        relevant = self._catalogue.relevant(query)
+        cut_off = frozenset(item.id for item, _ in best[:cut])
+        hits = [
+            {
+                "id": item.id,
+                "text": item.title,
+                "score": score,
+                "relevant": relevant and item.id in relevant,
+            }
+            for item, score in best[:size]
+        ]
+        figures = relevant and _figures(cut_off, relevant)
+        return {"hits": hits, "cut": len(cut_off), "figures": figures}
+
+    def item(self, id: Text, pair: RequestedPair) -> dict[str, Any]:
+        """An item's text and keywords, and which queries reach it."""
+        items, (catalogue, _) = self._open(pair.item), self._catalogue_or_why()
+        mirror, dense = items.mirror, items.mirror.ids.find(id)
+        held, record = dense >= 0, catalogue.item(id) if catalogue else None
+        if not held and record is None:
+            raise DataError(f"There is no item {id!r} in {items.snapshot.id}; reload the page.")
+        words = mirror.keywords_of(dense) if held else ()
+        own = mirror.own_keyword(dense) if held else ""
+        reached = _reaching(self._open(pair.query), words, catalogue, id) if pair.query else None
+        return {
+            "id": id,
+            "title": record.title if record else items.texts[dense],
+            "text": record.text if record else "",
+            "fields": items.fields_of(dense) if held else {},
+            "held": held,
+            "keywords": [{"text": one, "df": mirror.df(one), "own": one == own} for one in words],
+            "reached": reached,
+        }
+
+    async def _words(self, query: str, asked: RequestedPair) -> Expansion:
+        """The keywords to search for: those of the page, those that the expander serves, or those
+        of the pair's query snapshot.
+        """
+        pair = self._parts.follower.pair
+        if asked.keywords is not None or (asked.item, asked.query) != _snapshots_of(pair):
+            return await asyncio.to_thread(self._unserved, query, asked)
+        return await self._parts.expander.expand(query, pair)
+
+    def _unserved(self, query: str, asked: RequestedPair) -> Expansion:
+        self._open(asked.item)
+        if asked.keywords is not None:
+            given: dict[str, float] = {}
+            for one in asked.keywords:
+                if word := self_keyword(one.text):
+                    given.setdefault(word, one.weight)
+            weights = [*given.values()] if any(one != 1 for one in given.values()) else []
+            return Expansion([*given], "none", weights=weights)
+        text = self_keyword(query)
+        row = self._open(asked.query).row_of(query) if asked.query else None
+        if row is None:
+            return Expansion([text] if text else [], "none", "unknown")
+        words, row_weights = weigh(text, row)
+        return Expansion(words, "index", "", row_weights, row.confidence)
+
+    def _open(self, snapshot: str) -> Opened:
         with self._opening:
             return self._opened(snapshot)
 
     @cached_property
-    def catalogue(self) -> Catalogue:
-        """The data set. Raises DataError or SettingsError when it can't be loaded."""
+    def _catalogue(self) -> Catalogue:
         with self._opening:
-            return Catalogue(self.workspace.dataset)
+            return Catalogue(self._workspace.dataset)
 
-    def pairs(self, serving: Pair) -> list[tuple[Manifest, Manifest | None]]:
+    def _catalogue_or_why(self) -> tuple[Catalogue | None, str]:
+        try:
+            return self._catalogue, ""
+        except CogrError as error:
+            return None, str(error)
+
+    def _pairs(self, serving: Pair) -> list[tuple[Manifest, Manifest | None]]:
         """The pairs to choose from: the serving pair, then each item snapshot, the newest first,
         with the newest query snapshot that belongs to it.
         """
-        known = [m for m in list_snapshots(self.workspace.store) if m.normaliser == NORMALISER]
+        known = [m for m in list_snapshots(self._workspace.store) if m.normaliser == NORMALISER]
         by_id = {one.id: one for one in known}
-        item, query = (by_id.get(id_ or "") for id_ in snapshots_of(serving))
+        item, query = (by_id.get(id_ or "") for id_ in _snapshots_of(serving))
         queries = [one for one in known[::-1] if one.side == "query"]
         pairs = [(item, query)] if item else []
         pairs += [(one, _companion(one, queries)) for one in known[::-1] if one.side == "item"]
         distinct = {(one.id, of and of.id): (one, of) for one, of in pairs}
         return list(distinct.values())[:_LISTED]
 
+    def _measured(self, item: str, query: str | None) -> Sequence[float]:
+        catalogue, items = self._catalogue, self._open(item)
+        stored = self._open(query) if query else None
+        known, queries = catalogue.dataset.relevant, catalogue.measured
+        found = {one.id: _found(one.text, items, stored) for one in queries}
+        relevant = {one.id: items.mirror.wanted(known[one.id]) for one in queries}
+        return tuple(full_set(found, relevant).values["f1"].tolist())
 
-def listed(pair: tuple[Manifest, Manifest | None], serving: Pair) -> dict[str, Any]:
-    """A pair to choose, for the page."""
+
+def _listed(pair: tuple[Manifest, Manifest | None], serving: Pair) -> dict[str, Any]:
     item, query = pair
     ids = (item.id, query and query.id)
     return {
@@ -102,12 +259,11 @@ def listed(pair: tuple[Manifest, Manifest | None], serving: Pair) -> dict[str, A
         "generator": str(item.generator.get("kind", "")),
         "model": str(item.generator.get("model") or "").rstrip("/").rpartition("/")[2],
         "created": item.created,
-        "serving": ids == snapshots_of(serving),
+        "serving": ids == _snapshots_of(serving),
     }
 
 
-def snapshots_of(pair: Pair) -> tuple[str | None, str | None]:
-    """The ids of an item and a query snapshot, as the page names a pair."""
+def _snapshots_of(pair: Pair) -> tuple[str | None, str | None]:
     item, query = (side.snapshot if side else None for side in (pair.item, pair.query))
     return item, query
 
@@ -164,10 +320,6 @@ class Catalogue:
         return Lexical(self.dataset.items)
 
 
-_REACHING = 25
-_MISSED = 25
-
-
 @dataclass(frozen=True)
 class Search:
     """One pair's search for one query: by its keywords, and by its text."""
@@ -196,8 +348,8 @@ class Search:
 
     def finds(self, id_: str) -> bool:
         """Whether an item is in the set."""
-        dense = _find(self.items, id_)
-        return dense is not None and dense in self.retrieved
+        dense = self.items.mirror.ids.find(id_)
+        return dense >= 0 and dense in self.retrieved
 
     def as_dict(self, size: int, beside: Search | None) -> dict[str, Any]:
         """The answer: the best `size` hits, and figures where labels are known."""
@@ -230,14 +382,14 @@ class Search:
     def _judged(self, relevant: frozenset[str]) -> dict[str, Any]:
         missed = [id_ for id_ in sorted(relevant) if not self.finds(id_)]
         return {
-            "figures": _figures(self.retrieved, _numbers(self.items, relevant)),
+            "figures": _figures(self.retrieved, self.items.mirror.wanted(relevant)),
             "missed": [{"id": id_, "title": self._title(id_)} for id_ in missed[:_MISSED]],
             "missed_total": len(missed),
         }
 
     def _title(self, id_: str) -> str:
-        dense = _find(self.items, id_)
-        if dense is not None:
+        dense = self.items.mirror.ids.find(id_)
+        if dense >= 0:
             return self.items.texts[dense]
         record = self.catalogue.item(id_) if self.catalogue else None
         return record.title if record else id_
@@ -245,53 +397,6 @@ class Search:
 
 def _figures(found: SetLike, relevant: SetLike) -> dict[str, float]:
     return full_set({"it": found}, {"it": relevant}).means
-
-
-def baseline(catalogue: Catalogue, query: str, cut: int, size: int) -> dict[str, Any]:
-    """BM25 over the words of the items' text: its best `size`, and figures of its best `cut`.
-
-    Raises MissingExtraError without the extra `statistical`.
-    """
-    best = catalogue.lexical.rank(query, max(cut, size))
-    relevant = catalogue.relevant(query)
-    cut_off = frozenset(item.id for item, _ in best[:cut])
-    hits = [
-        {
-            "id": item.id,
-            "text": item.title,
-            "score": score,
-            "relevant": relevant and item.id in relevant,
-        }
-        for item, score in best[:size]
-    ]
-    figures = relevant and _figures(cut_off, relevant)
-    return {"hits": hits, "cut": len(cut_off), "figures": figures}
-
-
-def item(
-    items: Opened, queries: Opened | None, catalogue: Catalogue | None, id_: str
-) -> dict[str, Any]:
-    """An item's text and keywords, and which queries reach it.
-
-    Raises DataError when neither the snapshot nor the data set holds it.
-    """
-    dense = _find(items, id_)
-    record = catalogue.item(id_) if catalogue else None
-    if dense is None and record is None:
-        raise DataError(f"There is no item {id_!r} in {items.snapshot.id}; reload the page.")
-    words = () if dense is None else items.mirror.keywords_of(dense)
-    own = "" if dense is None else items.mirror.own_keyword(dense)
-    return {
-        "id": id_,
-        "title": record.title if record else items.texts[dense or 0],
-        "text": record.text if record else "",
-        "fields": {} if dense is None else items.fields_of(dense),
-        "held": dense is not None,
-        "keywords": [
-            {"text": word, "df": items.mirror.df(word), "own": word == own} for word in words
-        ],
-        "reached": None if queries is None else _reaching(queries, words, catalogue, id_),
-    }
 
 
 def _reaching(
@@ -305,46 +410,6 @@ def _reaching(
         via = list(queries.mirror.explain(words, query_id))
         found.append({"text": text, "via": via, "relevant": relevant and id_ in relevant})
     return {"total": ranking.total, "queries": found}
-
-
-Order = Literal["worst", "change"]
-
-
-class Listing:
-    """F1 of every measured query, computed once for a pair."""
-
-    def __init__(self, data: PageData) -> None:
-        self._data = data
-        self._figures = lru_cache(8)(self._compute)
-
-    def answer(
-        self, pairs: Sequence[tuple[str, str | None]], shown: int, sort: Order
-    ) -> dict[str, Any]:
-        """The queries, those with the worst F1 of pair `shown` first, or where two pairs differ
-        most. Raises DataError or SettingsError without a data set.
-        """
-        catalogue, of = self._data.catalogue, min(shown, len(pairs) - 1)
-        figures = [self._figures(*pair) for pair in pairs]
-        relevant = catalogue.dataset.relevant
-        rows: list[dict[str, Any]] = [
-            {"text": query.text, "relevant": len(relevant[query.id]), "f1": f1}
-            for query, f1 in zip(catalogue.measured, zip(*figures, strict=True), strict=True)
-        ]
-        ways: dict[Order, Callable[[Sequence[float]], float]] = {
-            "worst": lambda f1: f1[of],
-            "change": lambda f1: -abs(f1[0] - f1[-1]),
-        }
-        rows.sort(key=lambda row: (ways[sort](row["f1"]), row["text"]))
-        mean = [fmean(one) if one else None for one in figures]
-        return {"queries": rows[:_QUERIES], "total": len(rows), "mean": mean}
-
-    def _compute(self, item: str, query: str | None) -> Sequence[float]:
-        catalogue, items = self._data.catalogue, self._data.opened(item)
-        stored = self._data.opened(query) if query else None
-        known, queries = catalogue.dataset.relevant, catalogue.measured
-        found = {one.id: _found(one.text, items, stored) for one in queries}
-        relevant = {one.id: _numbers(items, known[one.id]) for one in queries}
-        return tuple(full_set(found, relevant).values["f1"].tolist())
 
 
 def _found(text: str, items: Opened, stored: Opened | None) -> BitMap:

@@ -310,6 +310,6 @@ def compare(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Cove
         same, lacks = (has or []) == expected, has is None
         found.add("covered" if same else "lacking" if lacks else "different", hit["_id"])
     found.absent = len(mirror) - len(met)
-    absent = (mirror.id_of(place) for place in range(len(mirror)) if place not in met)
+    absent = (mirror.ids[place] for place in range(len(mirror)) if place not in met)
     found.first |= {"absent": [*islice(absent, SHOWN)]} if found.absent else {}
     return found

@@ -200,7 +200,7 @@ def weights_in(mirror: Mirror, words: Sequence[str], p: Mapping[str, float]) -> 
     if not found:
         return {}
     items = np.unique(np.concatenate([dense for dense, _ in found.values()]))
-    target = SCORE * np.array([p.get(mirror.id_of(item), 0.0) for item in items.tolist()])
+    target = SCORE * np.array([p.get(mirror.ids[item], 0.0) for item in items.tolist()])
     if not target.sum():
         return {}
     parts = np.zeros((items.size, len(found)))

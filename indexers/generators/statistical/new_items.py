@@ -246,12 +246,12 @@ class _KnownQueries:
         rows = []
         for row in range(numbers.size):
             others = self._dense_of[near.indices[near.indptr[row] : near.indptr[row + 1]]]
-            words = map(self.items.keywords_of, others[others >= 0].tolist())
-            rows.append([*chain.from_iterable(map(self.queries.bitmap, chain(*words)))])
+            words = chain(*map(self.items.keywords_of, others[others >= 0].tolist()))
+            rows.append([*chain(*(self.queries.retrieved([word]) for word in words))])
         return counts_of(rows, len(self._texts))
 
     def named(self, queries: Ints) -> list[Query]:
-        return [Query(self.queries.id_of(one), self._texts[one]) for one in queries.tolist()]
+        return [Query(self.queries.ids[one], self._texts[one]) for one in queries.tolist()]
 
     def ask(self, queries: Ints) -> None:
         queries = queries[self._row[queries] < 0]
@@ -319,5 +319,5 @@ class _KnownQueries:
         return found
 
     def _users(self, word: str) -> Ints:
-        rows = self._row[np.array(self.queries.bitmap(word), np.int64)]
+        rows = self._row[np.array(self.queries.retrieved([word]), np.int64)]
         return rows[rows >= 0]

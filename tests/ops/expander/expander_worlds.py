@@ -26,7 +26,7 @@ from indexers.release.order import push_and_verify
 from indexers.workspace import Workspace
 from ops.expander.app import create_app, free_address
 from ops.expander.expander import Parts, make_parts
-from ops.playground.app import add_playground
+from ops.playground import add_playground
 from tests.shops import write_shop
 
 ITEMS = [
