@@ -57,13 +57,10 @@ def f1_of_heads(ids: Sequence[str], wanted: Collection[str]) -> NDArray[np.float
     return f1_of(hits, np.arange(1, len(ids) + 1), len(wanted))
 
 
-def best_head(ids: Sequence[str], wanted: Collection[str]) -> tuple[int, float]:
-    """Length and F1 of the head of a ranking with the highest F1; (0, 0.0) where all are 0."""
+def best_head(ids: Sequence[str], wanted: Collection[str]) -> int:
+    """Length of the head of a ranking with the highest F1; 0 where all are 0."""
     f1 = f1_of_heads(ids, wanted)
-    if not len(f1) or f1.max() <= 0:
-        return 0, 0.0
-    at = int(np.argmax(f1))
-    return at + 1, float(f1[at])
+    return int(np.argmax(f1)) + 1 if f1.any() else 0
 
 
 class SetLike(Protocol):
@@ -157,11 +154,11 @@ def ranked(
         cut = {query: run.get(query, ())[:k] for query in wanted}
         sets = full_set(sets_of(cut), wanted)
         values |= {f"{name.upper()}@{k}": found for name, found in sets.values.items()}
-        values[f"MRR@{k}"] = _each(
-            _reciprocal_rank(ids, wanted[query]) for query, ids in cut.items()
+        values[f"MRR@{k}"] = np.array(
+            [_reciprocal_rank(ids, wanted[query]) for query, ids in cut.items()]
         )
-        values[f"nDCG@{k}"] = _each(
-            _ndcg(ids, gains.get(query, {}), k) for query, ids in cut.items()
+        values[f"nDCG@{k}"] = np.array(
+            [_ndcg(ids, gains.get(query, {}), k) for query, ids in cut.items()]
         )
     return _figures(wanted, values, weights)
 
@@ -169,10 +166,6 @@ def ranked(
 def sets_of(lists: Mapping[str, Collection[str]]) -> dict[str, frozenset[str]]:
     """Query id -> its ids as a set."""
     return {query: frozenset(ids) for query, ids in lists.items()}
-
-
-def _each(values: Iterable[float]) -> NDArray[np.float64]:
-    return np.array(list(values), np.float64)
 
 
 def _reciprocal_rank(ids: Sequence[str], wanted: Collection[str]) -> float:
@@ -203,25 +196,13 @@ def judged_only(
     }
 
 
-@dataclass(frozen=True)
-class Cutoff:
-    """The best number of items to return for every query.
-
-    Attributes:
-        k: the cutoff; the smallest one where several are equal.
-    """
-
-    k: int
-    f1: float
-
-
 def sweep_cutoff(
     run: Mapping[str, Sequence[str]],
     relevant: Mapping[str, Collection[str]],
     weights: Mapping[str, float] | None = None,
-) -> Cutoff:
-    """The cutoff that maximises macro F1 over the queries of `relevant`: choose it on training
-    queries.
+) -> tuple[int, float]:
+    """The cutoff that maximises macro F1 over the queries of `relevant`, and that F1: choose it on
+    training queries. Of several equal ones it is the smallest.
 
     A ranking shorter than the cutoff is returned whole. Raises DataError when there is no ranking
     or no query.
@@ -242,7 +223,7 @@ def sweep_cutoff(
         if len(f1):
             curve[len(f1) :] += share * f1[-1]
     best = int(np.argmax(curve))
-    return Cutoff(best + 1, float(curve[best]))
+    return best + 1, float(curve[best])
 
 
 def _figures(

@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import socket
-import sys
 import tempfile
 import time
 import uuid
@@ -47,7 +46,7 @@ class Store:
             raise StorageError(
                 f"The store {self.url} can't be opened ({error}); check the setting store."
             ) from error
-        except _client_errors() as error:  # Some file systems connect when they are made.
+        except Exception as error:  # Some file systems connect when they are made.
             raise self._unreachable(error) from error
         self.root = root.rstrip("/")
         self.is_local = isinstance(self.fs, LocalFileSystem)
@@ -248,13 +247,14 @@ class Store:
                 f"Can't write to {self.url}: there is no such bucket; create it, or correct the "
                 "setting store."
             ) from error
-        except _client_errors() as error:
+        except NotADirectoryError as error:
+            raise StorageError(
+                f"The store {self.url} is not a folder; point the setting store at one."
+            ) from error
+        except Exception as error:
+            # Each client library has errors of its own.
             if self.is_local:
-                if not isinstance(error, NotADirectoryError):
-                    raise
-                raise StorageError(
-                    f"The store {self.url} is not a folder; point the setting store at one."
-                ) from error
+                raise
             if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
                 raise StorageError(
                     f"The store {self.url} denies access ({_first_line(error)}); check the "
@@ -263,28 +263,8 @@ class Store:
             raise self._unreachable(error) from error
 
 
-def _client_errors() -> tuple[type[Exception], ...]:
-    bases = {
-        "botocore.exceptions": ("BotoCoreError", "ClientError"),
-        "aiohttp": ("ClientError",),
-        "ftplib": ("Error",),
-        "paramiko": ("SSHException",),
-    }
-    loaded = ((sys.modules.get(module), names) for module, names in bases.items())
-    return (
-        *(OSError, EOFError, ValueError),
-        *(getattr(module, name) for module, names in loaded if module for name in names),
-    )
-
-
 def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
-def require_file(path: Path) -> None:
-    """Raise StorageError where a path exists and is not a regular file, such as /dev/null."""
-    if path.exists() and not path.is_file():
-        raise StorageError(f"Can't write to {path}: it is not a file; name another.")
 
 
 def process_name(doing: str) -> str:
@@ -310,7 +290,8 @@ def replacing(path: Path, where: str = "") -> Iterator[BinaryIO]:
         )
     try:
         with storage_errors(where or str(path)):
-            require_file(path)
+            if path.exists() and not path.is_file():  # Such as /dev/null.
+                raise StorageError(f"Can't write to {path}: it is not a file; name another.")
             with temporary.open("wb") as file:
                 yield file
                 file.flush()

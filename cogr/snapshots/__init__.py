@@ -22,12 +22,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cogr.errors import SnapshotError
 from cogr.keywords import NORMALISER, self_keyword, with_self
@@ -41,31 +36,38 @@ ID = re.compile(r"(?:item|query)-r\d{3,}-[0-9a-f]{12}")
 log = logging.getLogger(__name__)
 
 
-class Manifest(BaseModel):
-    """The facts and the origin of a snapshot. docs/snapshots.md describes each field."""
+class Provenance(BaseModel):
+    """The fields of a manifest that the maker of a snapshot gives; the others are computed from the
+    rows.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    round: int = Field(0, ge=0)
+    k_max: int = 30
+    prompt_hash: str = ""
+    generator: Mapping[str, Any] = {}
+    dataset_hash: str = ""
+    parent: str | None = None
+    cut_to_budget: int = 0
+    set_aside: int = 0
+    notes: Mapping[str, Any] = {}
+
+
+class Manifest(Provenance):
+    """The facts and the origin of a snapshot. docs/snapshots.md describes each field."""
 
     format: int = FORMAT
     id: str
     side: Side
-    round: int = Field(ge=0)
     content_hash: str
     file_sha256: str
     entities: int
     keywords: int
     vocabulary: int
     empty: int
-    cut_to_budget: int = 0
-    set_aside: int = 0
-    k_max: int
     normaliser: str = NORMALISER
-    prompt_hash: str = ""
-    generator: Mapping[str, Any] = {}
-    dataset_hash: str = ""
-    parent: str | None = None
     created: str
-    notes: Mapping[str, Any] = {}
     fields: Mapping[str, FieldType] = {}
     checksum: str = ""
 
@@ -80,27 +82,9 @@ class Manifest(BaseModel):
         made = self.model_copy(update=changed)
         return made.model_copy(update={"checksum": made.sum})
 
-
-@dataclass(frozen=True)
-class Provenance:
-    """The fields of a manifest that the maker of a snapshot gives; the others are computed from the
-    rows.
-    """
-
-    round: int = 0
-    k_max: int = 30
-    prompt_hash: str = ""
-    generator: Mapping[str, Any] | None = None
-    dataset_hash: str = ""
-    parent: str | None = None
-    cut_to_budget: int = 0
-    set_aside: int = 0
-    notes: Mapping[str, Any] | None = None
-
-
-def provenance_of(manifest: Manifest) -> Provenance:
-    """What the maker of a snapshot gave."""
-    return Provenance(**{name: getattr(manifest, name) for name in Provenance.__dataclass_fields__})
+    def provenance(self, **changed: Any) -> Provenance:
+        """What the maker of the snapshot gave, with these fields changed."""
+        return Provenance(**self.model_dump(include={*Provenance.model_fields}) | changed)
 
 
 def manifest_path(snapshot_id: str) -> str:
@@ -376,17 +360,11 @@ class Snapshot:
         """The rows in id order (code points ascending), streaming; all, or those with these
         numbers, counted from 0.
         """
-        for batch in self.batches() if numbers is None else self.sample(numbers):
+        for batch in self.batches() if numbers is None else self._sample(numbers):
             yield from rows_of(batch)
 
-    def fields_of(self, batch: pa.RecordBatch) -> list[str]:
-        """The extra fields of each row of a batch, as JSON objects; "" where there are none."""
-        return batch["fields"].to_pylist() if self.manifest.fields else [""] * len(batch)
-
-    def sample(self, numbers: Collection[int]) -> Iterator[pa.RecordBatch]:
-        """As `batches`, with only the rows of these numbers. Reads the whole file, but decodes
-        little of it.
-        """
+    def _sample(self, numbers: Collection[int]) -> Iterator[pa.RecordBatch]:
+        # The whole file is read, but little of it decoded.
         wanted, start = np.sort(np.fromiter(numbers, np.int64, len(numbers))), 0
         for batch in self.batches(encoded=True):
             end = start + len(batch)
@@ -424,8 +402,8 @@ def _cells(batch: pa.RecordBatch, name: str) -> list[Any]:
     return list(column.to_pylist())
 
 
-def open_snapshot(store: Store, snapshot_id: str, *, verify: bool = True) -> Snapshot:
-    """Open a snapshot, by default after comparing its file with the manifest's sha256.
+def open_snapshot(store: Store, snapshot_id: str) -> Snapshot:
+    """Open a snapshot, after comparing its file with the manifest's sha256.
 
     Raises:
         SnapshotError: unknown, broken, or of another format or normaliser.
@@ -437,8 +415,7 @@ def open_snapshot(store: Store, snapshot_id: str, *, verify: bool = True) -> Sna
             f"version reads {NORMALISER}; rebuild it."
         )
     snapshot = Snapshot(manifest, store)
-    if verify:
-        _verify_file(snapshot)
+    _verify_file(snapshot)
     return snapshot
 
 
@@ -448,17 +425,15 @@ def _verify_file(snapshot: Snapshot) -> None:
             f"Snapshot {snapshot.id} in {snapshot.store.url} has lost its keywords.parquet; "
             "rebuild it or restore it."
         )
-    sha = hashlib.sha256()
     try:
         with snapshot.store.open(snapshot.path) as file:
-            while chunk := file.read(1 << 20):
-                sha.update(chunk)
+            found = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise SnapshotError(
             f"The keywords.parquet of snapshot {snapshot.id} in {snapshot.store.url} can't be read "
             f"({error.strerror or error}); rebuild it or restore it."
         ) from error
-    if sha.hexdigest() != snapshot.manifest.file_sha256:
+    if found != snapshot.manifest.file_sha256:
         raise SnapshotError(
             f"Snapshot {snapshot.id} in {snapshot.store.url} does not match its manifest (sha256 "
             "differs); rebuild it or restore it."

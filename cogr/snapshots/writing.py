@@ -51,18 +51,6 @@ FIELDS = pa.field("fields", pa.string(), nullable=False)
 """The column of a snapshot whose items carry extra fields: one JSON object an item, "" for none."""
 HEAVIEST = 1e6
 """The largest weight of a query's keyword."""
-_FROM_ROWS = (
-    "id",
-    "side",
-    "round",
-    "content_hash",
-    "entities",
-    "keywords",
-    "vocabulary",
-    "empty",
-    "normaliser",
-)
-"""Fields of a manifest that follow from the rows alone."""
 HASHES_AT_ONCE = 1 << 20
 """Batch size: hashes of keywords that are collected before they are merged with the known ones."""
 
@@ -110,17 +98,10 @@ def _kept(store: Store, made: Manifest) -> Snapshot | None:
     if not store.exists(manifest_path(made.id)):
         return None
     try:
-        known = open_snapshot(store, made.id)
-        if wrong := [
-            name for name in _FROM_ROWS if getattr(known.manifest, name) != getattr(made, name)
-        ]:
-            raise SnapshotError(
-                f"The manifest of snapshot {made.id} has another {wrong[0]} than its rows."
-            )
+        return open_snapshot(store, made.id)
     except SnapshotError as error:
         log.warning("Snapshot %s was damaged, and is written again: %s", made.id, error)
         return None
-    return known
 
 
 def _frozen(store: Store, manifest: Manifest, file: BufferedRandom) -> Snapshot:
@@ -201,25 +182,16 @@ def _manifest(
     file.seek(0)
     content_hash = counts.content_hash
     return Manifest(
+        **dict(provenance),
         id=id_of(side, provenance.round, content_hash),
         side=side,
-        round=provenance.round,
         content_hash=content_hash,
         file_sha256=hashlib.file_digest(file, "sha256").hexdigest(),
         entities=counts.entities,
         keywords=counts.keywords,
         vocabulary=counts.vocabulary,
         empty=counts.empty,
-        cut_to_budget=provenance.cut_to_budget,
-        set_aside=provenance.set_aside,
-        k_max=provenance.k_max,
-        normaliser=NORMALISER,
-        prompt_hash=provenance.prompt_hash,
-        generator=dict(provenance.generator or {}),
-        dataset_hash=provenance.dataset_hash,
-        parent=provenance.parent,
         created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        notes=dict(provenance.notes or {}),
         fields=dict(sorted(fields.items())),
     ).summed()
 

@@ -31,7 +31,6 @@ from cogr.snapshots import (
     Row,
     Snapshot,
     open_snapshot,
-    provenance_of,
     read_manifest,
     read_set_aside,
     rounded,
@@ -242,10 +241,8 @@ def _made(
 ) -> Snapshot:
     store, manifest = base.store, base.manifest
     note = {"base": base.id, "digest": rules.digest, "rules": [astuple(r) for r in rules.rules]}
-    provenance = replace(
-        provenance_of(manifest),
-        parent=parent or manifest.parent,
-        notes={**manifest.notes, RULES: note},
+    provenance = manifest.provenance(
+        parent=parent or manifest.parent, notes={**manifest.notes, RULES: note}
     )
     missing = rules.items
     rows = (

@@ -13,14 +13,15 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from pydantic_core import to_json
 
 from cogr.errors import SettingsError
-from cogr.keywords import NORMALISER, with_self
+from cogr.keywords import NORMALISER
 from cogr.privacy import QueryFilter, personal_data
 from cogr.records import SIDES, Side
 from cogr.settings.indexing import RedisSettings
@@ -50,9 +51,10 @@ _Weight = Annotated[float, Field(ge=0, le=HEAVIEST, allow_inf_nan=False)]
 
 
 class _Entry(BaseModel):
+    # Of Redis, or a document of the query index, whose `keywords` have the text too.
     model_config = ConfigDict(strict=True)
 
-    keywords: list[str]
+    keywords: Annotated[list[str], Field(validation_alias=AliasChoices("generated", "keywords"))]
     weights: list[_Weight] | None = None
     confidence: Annotated[float, Field(ge=0, le=1)] | None = None
 
@@ -68,33 +70,11 @@ class _Entry(BaseModel):
         return Row("", "", tuple(self.keywords), "", tuple(self.weights or ()), self.confidence)
 
 
-def to_bytes(row: Row) -> bytes:
-    """A row as Redis stores it: a JSON object."""
-    return to_json({"keywords": row.keywords, "weights": row.weights, "confidence": row.confidence})
-
-
-def from_bytes(value: bytes) -> Row:
-    """The row in a value of Redis. Raises ValueError for a value in another form."""
-    return _Entry.model_validate_json(value).row()
-
-
-def from_document(source: Any) -> Row:
-    """The row in a document of the query index. Raises ValueError for a document in
-    another form.
-    """
-    names = {"keywords": "generated", "weights": "weights", "confidence": "confidence"}
-    return _Entry.model_validate({name: source.get(here) for name, here in names.items()}).row()
-
-
 def weigh(text: str, row: Row) -> tuple[Sequence[str], Sequence[float]]:
     """A row's keywords, the text first, and their weights; () where all are 1."""
-    if not row.weights:
-        return with_self(text, row.keywords)[:MAX_CLAUSES], ()
-    *weights, own = row.weights
-    found = {text: own} if text else {}
-    for word, weight in zip(row.keywords, weights, strict=True):
-        found.setdefault(word, weight)
-    return list(found)[:MAX_CLAUSES], list(found.values())[:MAX_CLAUSES]
+    found = replace(row, own=text).weighted
+    weights = list(found.values()) if row.weights else ()
+    return list(found)[:MAX_CLAUSES], weights[:MAX_CLAUSES]
 
 
 class ClusterIndex:
@@ -225,7 +205,7 @@ def _read_row(answer: Any) -> Row | None:
     if found.get("timed_out") is not False or _mapping(found.get("_shards")).get("failed") != 0:
         raise BadAnswerError("not a whole answer")
     hits = _mapping(found.get("hits", {})).get("hits", [])
-    return from_document(_mapping(_mapping(hits[0]).get("_source"))) if hits else None
+    return _Entry.model_validate(_mapping(hits[0]).get("_source")).row() if hits else None
 
 
 _OPENING = 60.0
@@ -300,12 +280,22 @@ is useful.
 
 
 class Cache:
-    """Every method but close raises UnavailableError."""
+    """Redis or Valkey, without retries. Every method but close raises UnavailableError."""
 
     def __init__(self, redis: RedisSettings, settings: ServingSettings, metrics: Metrics) -> None:
+        from redis.asyncio import Redis
+        from redis.asyncio.retry import Retry
+        from redis.backoff import NoBackoff
         from redis.exceptions import RedisError
 
-        self._redis = connect(redis)
+        options: dict[str, Any] = {
+            "retry": Retry(NoBackoff(), 0),
+            "max_connections": 2 * MAX_IN_FLIGHT,
+            "socket_keepalive": True,
+            # Each call has a timeout of its own.
+            "socket_timeout": None,
+        }
+        self._redis = Redis.from_url(url_of(redis), **options)
         self._upstream = Upstream("redis", metrics, (RedisError,))
         self._reads = _Reads(self._redis, self._upstream, settings.cache_timeout)
         # Writes delay no request, so they use another connection.
@@ -321,7 +311,7 @@ class Cache:
         if (value := await self._reads.get(self._key(pair, text))) is None:
             return None
         try:
-            return from_bytes(value)
+            return _Entry.model_validate_json(value).row()
         except ValueError as error:
             self._upstream.failed(error)
             return None
@@ -330,7 +320,10 @@ class Cache:
         """Cache the row of a normalised text, unless the text has personal data in it."""
         if not QueryFilter().keeps(text):
             return
-        key, value = self._key(pair, text), to_bytes(row)
+        key = self._key(pair, text)
+        value = to_json(
+            {"keywords": row.keywords, "weights": row.weights, "confidence": row.confidence}
+        )
         await self._upstream.call(
             lambda: self._redis.set(key, value, ex=CACHE_SECONDS), self._write_seconds
         )
@@ -383,19 +376,3 @@ class _Reads:
         finally:
             if self._next is own:
                 self._next = None
-
-
-def connect(redis: RedisSettings) -> Any:
-    """A client for asyncio without retries; it connects at the first call. Raises SettingsError."""
-    from redis.asyncio import Redis
-    from redis.asyncio.retry import Retry
-    from redis.backoff import NoBackoff
-
-    options: dict[str, Any] = {
-        "retry": Retry(NoBackoff(), 0),
-        "max_connections": 2 * MAX_IN_FLIGHT,
-        "socket_keepalive": True,
-        # Each call has a timeout of its own.
-        "socket_timeout": None,
-    }
-    return Redis.from_url(url_of(redis), **options)

@@ -159,8 +159,8 @@ class Runner:
         run = self._ranked(method, fitted, dev)
         if fitted.sets is not None:
             return set_figures(self.dataset, dev, sets_of(fitted.sets(run))).means["f1"], 0
-        cutoff = swept(run, self.dataset, dev)
-        return cutoff.f1, cutoff.k
+        k, f1 = swept(run, self.dataset, dev)
+        return f1, k
 
     def _ranked(self, method: Method, fitted: Fitted, queries: Sequence[Query]) -> Ranked:
         depth = DEPTH if fitted.sets is None else max(DEPTH, len(self.dataset.items))
@@ -174,8 +174,8 @@ class Runner:
         if fitted.sets is not None:
             sets = {"f1": fitted.sets(whole)}
         else:
-            train = swept(self._ranked(method, fitted, self.swept), self.dataset, self.swept)
-            cuts = dict(zip(CUTS, (train.k, k), strict=True))
+            train, _ = swept(self._ranked(method, fitted, self.swept), self.dataset, self.swept)
+            cuts = dict(zip(CUTS, (train, k), strict=True))
             sets = {name: ids_of(run, most) for name, most in cuts.items()}
         found = figures(self.dataset, test, sets, run)
         row = MethodRow(

@@ -114,7 +114,7 @@ class PerfectCutoff(BM25):
 
         def sets(run: Ranked) -> Sets:
             heads = ids_of(run, DEPTH)
-            return {id_: ids[: best_head(ids, relevant[id_])[0]] for id_, ids in heads.items()}
+            return {id_: ids[: best_head(ids, relevant[id_])] for id_, ids in heads.items()}
 
         return Fitted(plain.rank, plain.bytes_an_item, sets=sets)
 

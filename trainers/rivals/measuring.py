@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cogr.errors import UserError
-from cogr.metrics import Cutoff, Figures, measure, set_figures, sets_of, sweep_cutoff
+from cogr.metrics import Figures, measure, set_figures, sets_of, sweep_cutoff
 from cogr.records import Dataset, Query
 from trainers.rivals import Fitted, Ranked, Sets
 
@@ -55,8 +55,10 @@ CUTS = ("f1", "dev_cut_f1")
 """F1 by the number of items that is best on the training queries, and on dev."""
 
 
-def swept(run: Ranked, dataset: Dataset, queries: Sequence[Query]) -> Cutoff:
-    """The number of items that maximises F1 on these queries; `run` has their rankings."""
+def swept(run: Ranked, dataset: Dataset, queries: Sequence[Query]) -> tuple[int, float]:
+    """The number of items that maximises F1 on these queries, and that F1; `run` has their
+    rankings.
+    """
     wanted = {query.id: dataset.relevant[query.id] for query in queries}
     return sweep_cutoff(ids_of(run), wanted, {query.id: query.weight for query in queries})
 

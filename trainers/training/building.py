@@ -26,7 +26,7 @@ from cogr.prompts import Prompt
 from cogr.records import Advance, Entity, Side, self_text
 from cogr.rewards import Reference, World
 from cogr.settings.indexing import GeneratorSettings
-from cogr.snapshots import Snapshot, provenance_of
+from cogr.snapshots import Snapshot
 from cogr.snapshots.writing import write_snapshot
 from indexers.generators import make_generator
 from indexers.generators.model_folders import encode
@@ -271,10 +271,8 @@ def accept_items(inputs: Inputs) -> Wrote:
         for row in new.rows()
     )
     lineage = {key: value for key, value in new.manifest.notes.items() if key == "lineage"}
-    provenance = replace(
-        provenance_of(new.manifest),
-        parent=old.id,
-        notes={"generated": new.id, **lineage, **notes},
+    provenance = new.manifest.provenance(
+        parent=old.id, notes={"generated": new.id, **lineage, **notes}
     )
     written = write_snapshot(inputs.workspace.store, "item", rows, provenance, new.manifest.fields)
     return Wrote(written.id, {**notes, **counts_of(written)})

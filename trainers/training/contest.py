@@ -212,7 +212,7 @@ def _distilled_queries(workspace: Workspace, evidence: Sequence[Sequence[str]]) 
 def _is_there(workspace: Workspace, pair: Contender) -> bool:
     try:
         for id_ in (pair.items, pair.queries):
-            open_snapshot(workspace.store, id_, verify=False)
+            open_snapshot(workspace.store, id_)
     except SnapshotError:
         return False
     return True

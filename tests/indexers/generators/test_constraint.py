@@ -130,7 +130,7 @@ def constrained(kind: str, model: Path, folder: Path) -> tuple[list[Completion],
     rows = [Row(f"{n:02}", f"Chair, {n}", (word,)) for n, word in enumerate(KEYWORDS)] + [
         Row("x", "Oak Shelf", ())
     ]
-    items = write_snapshot(store, "item", rows, Provenance(0, 30, "0" * 16, {}, "0" * 64))
+    items = write_snapshot(store, "item", rows, Provenance())
     sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_tokens": 20}
     settings_ = {
         "kind": kind,
