@@ -95,7 +95,11 @@ def self_keyword(text: str) -> str:
         return pieces[0]
     text = text[:_READ_AT_MOST]
     while True:
-        once = _without_loop(normalise(_without_separators(text)))
+        once = normalise(_without_separators(text))
+        words = once.split(" ")
+        if found := _first_loop(words):
+            start, size = found
+            once = " ".join(words[:start] + words[start + size :])
         if once == text:
             return once
         text = once
@@ -151,15 +155,6 @@ def _first_loop(words: list[str]) -> tuple[int, int] | None:
 
 def _has_letter(word: str) -> bool:
     return any(map(str.isalpha, word))
-
-
-def _without_loop(keyword: str) -> str:
-    words = keyword.split(" ")
-    found = _first_loop(words)
-    if found is None:
-        return keyword
-    start, size = found
-    return " ".join(words[:start] + words[start + size :])
 
 
 _PLAIN = re.compile(r"[a-z0-9]++(?:(?:[-']|,? )[a-z0-9]++)*+")

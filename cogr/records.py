@@ -181,7 +181,11 @@ def types_of(items: Iterable[tuple[str, str]], names: Iterable[str]) -> dict[str
             for one in values_of(value) if name in open_ else ():
                 left = open_[name] & _fitting(one)
                 if not left:
-                    raise DataError(_mixed(name, (id_, one), example[name]))
+                    other, before = example[name]
+                    raise DataError(
+                        f"The field {name} of item {id_!r} is {_shown(one)}, but of item "
+                        f"{other!r} {_shown(before)}; write one kind of value."
+                    )
                 if left != open_[name] or name not in example:
                     example[name] = (id_, one)
                 open_[name] = left
@@ -261,13 +265,6 @@ _MAKERS: Mapping[FieldType, Callable[[Any], Scalar]] = {
     "date": str.strip,
     "keyword": str,
 }
-
-
-def _mixed(name: str, one: tuple[str, Scalar], other: tuple[str, Scalar]) -> str:
-    return (
-        f"The field {name} of item {one[0]!r} is {_shown(one[1])}, but of item {other[0]!r} "
-        f"{_shown(other[1])}; write one kind of value."
-    )
 
 
 def _shown(value: Scalar) -> str:

@@ -22,6 +22,7 @@ from functools import cached_property
 from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from cogr.errors import DataError, SettingsError
@@ -153,7 +154,7 @@ def transposed_reward(world: World, item_id: str, keywords: Sequence[str]) -> fl
         return 0.0
     retrieved = reference.queries_of(item, keywords) & reference.members
     hits, found, wanted = (
-        reference.query_mass(queries)
+        float(reference.weights[to_array(queries)].sum())
         for queries in (retrieved & item.relevant, retrieved, item.relevant)
     )
     return f1_of(hits, found, wanted)
@@ -249,9 +250,10 @@ class Reference:
         """Q_cand: queries of the mirror that would retrieve the item if it had `keywords`."""
         return self._queries.retrieved((*keywords, item.own))
 
-    def query_mass(self, queries: BitMap) -> float:
-        """Sum of the queries' weights."""
-        return float(np.frombuffer(self._weight)[to_array(queries)].sum())
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """The weight of each query by dense id of the query mirror, (queries,)."""
+        return np.frombuffer(self._weight)
 
     def marginal(self, item: ItemState, keywords: Sequence[str]) -> float:
         """Sum of F_cand - F_ref over Q_cand △ Q_ref, without a budget."""

@@ -43,12 +43,8 @@ DEFAULT = BM25()
 
 def byte4_to_int(code: int) -> int:
     """The length that a code stands for (`SmallFloat.byte4ToInt`)."""
-    return code if code < _EXACT else _EXACT + _from_int4(code - _EXACT)
-
-
-def _from_int4(code: int) -> int:
-    bits, shift = code & 7, (code >> 3) - 1
-    return bits if shift < 0 else (bits | 8) << shift
+    bits, shift = (code - _EXACT) & 7, ((code - _EXACT) >> 3) - 1
+    return code if shift < 0 else _EXACT + ((bits | 8) << shift)
 
 
 _EXACT = 24

@@ -239,7 +239,7 @@ class Mirror:
             for word, boost in _boosts(keywords).items()
             if boost and self._number(word) in having
         }
-        parts = self._scorer.parts(self._numbered(found), dense)
+        parts = self._scorer.tables(self._numbered(found))[:, self._postings.length_codes[dense]]
         return dict(zip(found, parts.tolist(), strict=True))
 
     def _numbered(self, words: Mapping[str, float]) -> dict[int, float]:
@@ -290,12 +290,6 @@ class Scorer:
         )
         self._scratch = threading.local()
 
-    def parts(self, boosts: Mapping[int, float], entity: int) -> NDArray[np.float32]:
-        """The part of each keyword in the score of an entity that has it; `boosts`: keyword number
-        -> its weight in the query.
-        """
-        return self._tables(list(boosts.items()))[:, self._postings.length_codes[entity]]
-
     def scores(
         self, boosts: Mapping[int, float], entities: NDArray[np.uint32]
     ) -> NDArray[np.float32]:
@@ -343,7 +337,7 @@ class Scorer:
         return dense[best], scores[best]
 
     def _plan(self, boosts: Mapping[int, float]) -> _Plan:
-        tables = self._tables(list(boosts.items())).astype(np.float64)
+        tables = self.tables(boosts).astype(np.float64)
         most = tables[:, self._codes].max(axis=1, initial=0.0)
         terms = np.fromiter(boosts, np.int64, len(boosts))
         order = np.lexsort((terms, -most))
@@ -352,13 +346,16 @@ class Scorer:
             terms[order].tolist(), tables[order], _from_here_on(most[order]), _from_here_on(sizes)
         )
 
-    def _tables(self, boosts: list[tuple[int, float]]) -> NDArray[np.float32]:
+    def tables(self, boosts: Mapping[int, float]) -> NDArray[np.float32]:
+        """The part of each keyword in the score of an entity that has it, by the entity's length
+        code, (keywords, 256); `boosts`: keyword number -> its weight in the query.
+        """
         starts = self._postings.starts
         weights = [
             formulas.weight(
                 self._bm25, formulas.idf(self.entities, int(starts[term + 1] - starts[term])), boost
             )
-            for term, boost in boosts
+            for term, boost in boosts.items()
         ]
         return formulas.term_scores(np.array(weights, np.float32), self._norms)
 

@@ -118,14 +118,13 @@ class PostingsBuilder:
         self._codes.append(ordered[kept])
         self._lengths.append(np.bincount(row_of[kept], minlength=rows))
         self._own.append(ordered[is_own])
-        self._batches.append(self._next(rows, int(kept.sum()), len(run)))
-
-    def _next(self, entities: int, pairs: int, words: int) -> _Batch:
         last = self._batches[-1] if self._batches else _Batch(slice(0), slice(0), slice(0))
-        return _Batch(
-            slice(last.entities.stop, last.entities.stop + entities),
-            slice(last.pairs.stop, last.pairs.stop + pairs),
-            slice(last.run.stop, last.run.stop + words),
+        self._batches.append(
+            _Batch(
+                slice(last.entities.stop, last.entities.stop + rows),
+                slice(last.pairs.stop, last.pairs.stop + int(kept.sum())),
+                slice(last.run.stop, last.run.stop + len(run)),
+            )
         )
 
     def finish(self) -> Postings:

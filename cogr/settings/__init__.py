@@ -177,7 +177,10 @@ def load_settings(
     _check_variables()
     flags: dict[str, Any] = {}
     for override in overrides:
-        _merge(flags, _nested(*read_flag(override)))
+        key, value = read_flag(override)
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        _merge(flags, value)
     values: dict[str, Any] = {}
     try:
         whole = _absolute(path.resolve().parent, {"store": ".cogr", **written})
@@ -257,12 +260,6 @@ def read_flag(override: str) -> tuple[str, Any]:
     except (tomllib.TOMLDecodeError, RecursionError):
         read = {"value": text}
     return key, read["value"] if len(read) == 1 else text
-
-
-def _nested(key: str, value: Any) -> dict[str, Any]:
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    return dict(value)
 
 
 def _merge(values: dict[str, Any], more: Mapping[str, Any]) -> None:

@@ -427,7 +427,7 @@ def _verify_file(snapshot: Snapshot) -> None:
         )
     try:
         with snapshot.store.open(snapshot.path) as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            found = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
     except OSError as error:
         raise SnapshotError(
             f"The keywords.parquet of snapshot {snapshot.id} in {snapshot.store.url} can't be read "

@@ -9,8 +9,9 @@ import shutil
 import tempfile
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from io import BufferedRandom
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -80,18 +81,14 @@ def write_snapshot(
     """
     fields = fields or {}
     counts = _Counts(side, fields)
+    more = ([WEIGHTS, CONFIDENCE] if side == "query" else []) + ([FIELDS] if fields else [])
     with tempfile.TemporaryFile() as file:
         with storage_errors(tempfile.gettempdir()):
-            _write_rows(file, rows, counts, _schema(side, fields))
+            _write_rows(file, rows, counts, pa.schema([*SCHEMA, *more]))
         manifest = _manifest(
             side, counts, file, provenance() if callable(provenance) else provenance, fields
         )
         return _kept(store, manifest) or _frozen(store, manifest, file)
-
-
-def _schema(side: Side, fields: Mapping[str, FieldType]) -> pa.Schema:
-    more = ([WEIGHTS, CONFIDENCE] if side == "query" else []) + ([FIELDS] if fields else [])
-    return pa.schema([*SCHEMA, *more])
 
 
 def _kept(store: Store, made: Manifest) -> Snapshot | None:
@@ -117,27 +114,17 @@ def _write_rows(
     file: BufferedRandom, rows: Iterable[Row], counts: _Counts, schema: pa.Schema
 ) -> None:
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for batch in _batched(rows):
+        rows = iter(rows)
+        while batch := list(islice(rows, ROWS)):
             _check_weights(batch, counts.side)
             table = _table(batch, schema)
             counts.add(table)
             writer.write_table(table)
 
 
-def _batched(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    batch: list[Row] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == ROWS:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
 def _check_weights(rows: list[Row], side: Side) -> None:
     weights = {weight for row in rows for weight in row.weights}
-    bad = {weight for weight in weights if not (0 <= weight <= HEAVIEST and _is_rounded(weight))}
+    bad = {weight for weight in weights if not 0 <= weight <= HEAVIEST or weight != rounded(weight)}
     for row in rows:
         sure = row.confidence
         if row.weights and len(row.weights) != len(row.keywords) + 1:
@@ -146,17 +133,13 @@ def _check_weights(rows: list[Row], side: Side) -> None:
             )
         elif bad and (wrong := next((one for one in row.weights if one in bad), None)) is not None:
             what = f"has a weight of {wrong}, not one of four digits from 0 to {HEAVIEST:,.0f}"
-        elif sure is not None and not (0 <= sure <= 1 and _is_rounded(sure)):
+        elif sure is not None and not (0 <= sure <= 1 and sure == rounded(sure)):
             what = f"has a confidence of {sure}, not one of four digits from 0 to 1"
         elif side == "item" and (row.weights or sure is not None):
             what = "is an item and has weights or a confidence, which queries alone have"
         else:
             continue
         raise SnapshotError(f"The row {row.id!r} {what}; fix what wrote it.")
-
-
-def _is_rounded(value: float) -> bool:
-    return value == rounded(value)
 
 
 def _table(rows: list[Row], schema: pa.Schema) -> pa.Table:

@@ -6,9 +6,8 @@ Each group of commands has its own module.
 from __future__ import annotations
 
 from indexers.cli import console
-from ops.cli.doctor import doctor
 from ops.cli.serve import serve, worker
-from ops.cli.servers import opensearch_app, redis_app
+from ops.cli.servers import doctor, opensearch_app, redis_app
 from ops.cli.shadow import shadow
 
 app = console.program(

@@ -113,7 +113,10 @@ class Expander:
         if (lookup := self._lookup(pair, text)) is None:
             return _fallback(text, "overloaded")
         await asyncio.wait([lookup], timeout=max(0.0, ends - loop.time()))
-        return _result(text, lookup)
+        if not lookup.done():
+            return _fallback(text, "deadline")
+        failed = lookup.cancelled() or lookup.exception() is not None
+        return _fallback(text, "away") if failed else lookup.result()
 
     async def _cached(self, pair: Pair, text: str) -> Expansion | None:
         if self._cache is None:
@@ -185,13 +188,6 @@ async def _keep(cache: Cache, pair: Pair, text: str, row: Row) -> None:
 
 def _fallback(text: str, reason: Reason) -> Expansion:
     return Expansion([text] if text else [], "none", reason)
-
-
-def _result(text: str, lookup: asyncio.Task[Expansion]) -> Expansion:
-    if not lookup.done():
-        return _fallback(text, "deadline")
-    failed = lookup.cancelled() or lookup.exception() is not None
-    return _fallback(text, "away") if failed else lookup.result()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from cogr.snapshots import Manifest, why_no_pair
+from cogr.snapshots import why_no_pair
 from indexers.backends.opensearch.search import KEYWORDS
 from ops.expander.upstream import BadAnswerError, Metrics, UnavailableError
 
@@ -36,11 +36,6 @@ class ServedSide:
     normaliser: str
     k_max: int
     field: str = KEYWORDS
-
-
-def served_side(manifest: Manifest) -> ServedSide:
-    """The side of a snapshot in a store, without an index."""
-    return ServedSide(manifest.id, "", manifest.round, manifest.normaliser, manifest.k_max)
 
 
 @dataclass(frozen=True, slots=True)

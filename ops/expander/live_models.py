@@ -30,12 +30,7 @@ from indexers.generators import (
 from indexers.generators.statistical.generator import Statistical
 from indexers.workspace import Workspace, generator_options
 from ops.expander.follower import Pair
-from ops.expander.upstream import (
-    MODEL_CONCURRENCY,
-    BadAnswerError,
-    Metrics,
-    Upstream,
-)
+from ops.expander.upstream import MODEL_CONCURRENCY, BadAnswerError, Metrics, Upstream
 
 if TYPE_CHECKING:
     from indexers.generators.openai_api import OpenAIGenerator
@@ -182,20 +177,11 @@ class Models:
             str(manifest.generator.get("kind")) if self._live == "auto" and manifest else self._live
         )
         if kind == "openai":
-            return kind, self._endpoint(workspace, self._model_name(workspace, pair))
+            return kind, self._endpoint(workspace, pair)
         if kind not in IN_PROCESS or (manifest is None and pair != Pair()):
             return "none", None
         items = pair.item.snapshot if pair.item else None
         return kind, self._local(workspace, kind, manifest, items)
-
-    def _model_name(self, workspace: Workspace, pair: Pair) -> str:
-        name = self._name or workspace.settings.generator.of("query").model
-        if name is None:
-            raise SettingsError(
-                "The live generator is openai, but neither --model nor generator.model names its "
-                "model."
-            )
-        return name.replace("{round}", str(pair.round))
 
     def _local(
         self, workspace: Workspace, kind: str, manifest: Manifest | None, items: str | None
@@ -209,9 +195,8 @@ class Models:
         if manifest is not None and found is None:
             raise SettingsError(
                 f"The generator {kind} of this configuration is not the one that wrote "
-                f"{manifest.id}: other data, other "
-                "options or another version; use the configuration that the snapshot was built "
-                "with, or rebuild both sides."
+                f"{manifest.id}: other data, other options or another version; use the "
+                "configuration that the snapshot was built with, or rebuild both sides."
             )
         assert found is not None
         model = LocalModel(found, workspace.prompter("query", kind), self._k_max)
@@ -219,9 +204,16 @@ class Models:
         model.answer("a query")
         return model
 
-    def _endpoint(self, workspace: Workspace, name: str) -> Model:
+    def _endpoint(self, workspace: Workspace, pair: Pair) -> Model:
         from indexers.generators.openai_api import OpenAIGenerator, OpenAIOptions
 
+        name = self._name or workspace.settings.generator.of("query").model
+        if name is None:
+            raise SettingsError(
+                "The live generator is openai, but neither --model nor generator.model names its "
+                "model."
+            )
+        name = name.replace("{round}", str(pair.round))
         chosen = workspace.generator_settings("query", "openai").model_copy(update={"model": name})
         options = {key: value for key, value in generator_options(chosen).items() if key != "kind"}
         once = OpenAIOptions.model_validate({**options, "retries": 0, "timeout": MODEL_SECONDS})

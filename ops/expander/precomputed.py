@@ -34,7 +34,7 @@ from indexers.backends.opensearch.indexes import alias_name
 from indexers.backends.opensearch.search import MAX_CLAUSES, lookup_body
 from indexers.fleet.broker import PREFIX, url_of
 from indexers.workspace import Workspace
-from ops.expander.follower import Pair, ServedSide, served_side
+from ops.expander.follower import Pair, ServedSide
 from ops.expander.upstream import (
     MAX_IN_FLIGHT,
     BadAnswerError,
@@ -242,7 +242,7 @@ class StoreIndex:
             # The first lookup opens the snapshot and loads parts of pyarrow, which takes longer
             # than a query's deadline.
             self._backend.lookup("a query", snapshot=snapshot)
-        return served_side(manifest)
+        return _SIDE.validate_python({**dict(manifest), "snapshot": snapshot, "index": ""})
 
     async def lookup(self, pair: Pair, text: str) -> Row | None:
         if pair.query is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.cli.doctor import Finding, examine, missing_packages
+from ops.cli.servers import Finding, examine, missing_packages
 from tests.commands import Command
 
 ROOT = Path(__file__).parents[3]
