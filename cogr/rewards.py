@@ -262,7 +262,7 @@ class Reference:
         return self._change(joined, item, 1.0) + self._change(left, item, -1.0)
 
     def _change(self, queries: BitMap, item: ItemState, one: float) -> float:
-        if len(queries) > _FEW:
+        if len(queries) > FEW:
             return self._change_of_many(queries, item, one)
         tp, ret, rel, f, weight = self._tp, self._ret, self._rel, self._f, self._weight
         relevant, total = item.relevant, 0.0
@@ -308,7 +308,7 @@ class Reference:
             self._f[query] = self._f_of(query)
 
 
-_FEW = 64
+FEW = 64
 """Up to this number of affected queries a Python loop is faster than numpy."""
 
 

@@ -170,8 +170,8 @@ def sample_part(items: int = 60, relevant: int = 2) -> Dataset:
     return replace(whole, items=kept, queries=queries, relevant=labels, judged={})
 
 
-def write_sample_part(folder: Path, items: int = 60, configuration: str = TINY_TRAINING) -> Path:
-    """The first items, with prices, and the queries that keep a relevant one."""
+def sample_records(items: int) -> tuple[list[Record], list[Record], list[Record]]:
+    """The first items, with prices, the queries that keep a relevant one, and labels."""
     catalogue, queries, labels = (
         read_jsonl(CATALOGUE / f"{name}.jsonl") for name in ("items", "queries", "labels")
     )
@@ -179,9 +179,12 @@ def write_sample_part(folder: Path, items: int = 60, configuration: str = TINY_T
     known = {item["id"] for item in kept}
     labels = [label for label in labels if label["item"] in known]
     asked = {label["query"] for label in labels}
-    return write_shop(
-        folder, kept, [query for query in queries if query["id"] in asked], labels, configuration
-    )
+    return kept, [query for query in queries if query["id"] in asked], labels
+
+
+def write_sample_part(folder: Path, items: int = 60, configuration: str = TINY_TRAINING) -> Path:
+    """The records of `sample_records` as a shop."""
+    return write_shop(folder, *sample_records(items), configuration)
 
 
 # Small ones in memory

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
+import runpy
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import nbformat
 import pytest
@@ -17,10 +17,12 @@ from nbclient import NotebookClient
 
 from cogr.settings import load_settings
 from tests.commands import MODULES, Command
-from tests.shops import sample_part, write_beir, write_jsonl
+from tests.shops import sample_records, write_beir, write_jsonl
 from tests.trainers.labels.users import write_log
 
 ROOT = Path(__file__).parent.parent
+Program = dict[str, Any]
+"""What a program defines, by name."""
 FENCED = re.MULTILINE | re.DOTALL
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TOP = (
@@ -58,24 +60,22 @@ def console_lines() -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def reference() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "docs" / "reference.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def reference() -> Program:
+    return runpy.run_path(str(ROOT / "docs" / "reference.py"))
 
 
-def test_the_references_name_every_command_and_table_of_settings(reference: ModuleType) -> None:
-    assert "cogr-index rebuild" in reference.commands_page()
-    assert "## [opensearch]" in reference.settings_page()
+def test_the_committed_interface_of_the_expander_is_what_it_serves(reference: Program) -> None:
+    served = reference["openapi"]()
+    assert (ROOT / "docs/openapi.json").read_text("utf-8") == served, "run make docs"
 
 
-def test_the_committed_interface_of_the_expander_is_what_it_serves(reference: ModuleType) -> None:
-    assert (ROOT / "docs/openapi.json").read_text("utf-8") == reference.openapi(), "run make docs"
-
-
-def test_every_setting_says_what_it_is(reference: ModuleType) -> None:
-    rows = [line for line in reference.settings_page().splitlines() if line.startswith("| `")]
+def test_the_references_name_every_command_and_say_what_every_setting_is(
+    reference: Program,
+) -> None:
+    assert "cogr-index rebuild" in reference["commands_page"]()
+    page = reference["settings_page"]()
+    assert "## [opensearch]" in page
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
     assert len(rows) > 50
     assert [row for row in rows if row.endswith("|  |")] == []
 
@@ -179,22 +179,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     configuration.
     """
     folder = tmp_path_factory.mktemp("shop")
-    sample = sample_part(120)
-    write_beir(
-        folder / "data",
-        [{"id": item.id, "title": item.title, "text": item.text} for item in sample.items],
-        [
-            {"id": query.id, "text": query.text, "split": split}
-            for split, queries in sample.queries.items()
-            for query in queries
-        ],
-        [
-            {"query": query.id, "item": item, "grade": 1}
-            for split in ("train", "test")
-            for query in sample.queries[split]
-            for item in sorted(sample.relevant[query.id])
-        ],
-    )
+    write_beir(folder / "data", *sample_records(120))
     (folder / "cogr.toml").write_text('[dataset]\nloader = "beir"\npath = "data"\n')
     return folder
 

@@ -242,7 +242,7 @@ class StoreIndex:
             # The first lookup opens the snapshot and loads parts of pyarrow, which takes longer
             # than a query's deadline.
             self._backend.lookup("a query", snapshot=snapshot)
-        return _SIDE.validate_python({**dict(manifest), "snapshot": snapshot, "index": ""})
+        return ServedSide(snapshot, "", manifest.round, manifest.normaliser, manifest.k_max)
 
     async def lookup(self, pair: Pair, text: str) -> Row | None:
         if pair.query is None:

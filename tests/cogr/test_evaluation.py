@@ -15,9 +15,9 @@ from cogr.snapshots import Provenance, Row, Snapshot
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends.memory import MemoryBackend, mirror_of
+from tests.shops import training_shop
 from trainers.evaluation import evaluate
 
-_NONE = Provenance()
 WORDS = ["sofa", "couch", "lamp", "oak", "rug"]
 word_lists = st.lists(st.sampled_from(WORDS), unique=True, max_size=3)
 IDS = ["a", "b", "c", "d"]
@@ -81,14 +81,8 @@ def test_weights_change_the_ranks_of_a_pair_and_not_its_f1() -> None:
     items = {"a": ("title a", ["sofa", "rug"]), "b": ("title b", ["couch"]), "c": ("title c", [])}
     item = frozen(store, "item", items)
     plain = Row("q", "divan", ("sofa", "rug", "couch"))
-    dataset = Dataset(
-        "weighed",
-        [Item(id_, f"title {id_}") for id_ in items],
-        {"test": [Query("q", "divan")]},
-        {"q": frozenset({"b"})},
-        {"q": {"b": 1.0}},
-        "0",
-    )
+    shop = training_shop([Item(id_, f"title {id_}") for id_ in items], {"q": ("divan", ["b"])})
+    dataset = replace(shop, queries={"test": shop.queries["train"]}, judged={"q": {"b": 1.0}})
     backend = MemoryBackend(store)
     backend.push(item)
 
@@ -98,12 +92,13 @@ def test_weights_change_the_ranks_of_a_pair_and_not_its_f1() -> None:
         assert found["f1"] == figures_of_pair(mirror_of(item), dataset, "test", query).means["f1"]
         return dict(found)
 
-    before, after = figures(plain), figures(replace(plain, weights=(1.0, 1.0, 5.5, 1.0)))
+    heavy = replace(plain, weights=(1.0, 1.0, 5.5, 1.0))
+    before, after = figures(plain), figures(heavy)
     assert {name: before[name] for name in ("p", "r", "f1")} == {
         name: after[name] for name in ("p", "r", "f1")
     }
     assert (before["mrr@10"], after["mrr@10"]) == (0.5, 1.0)
     assert after["ndcg@10"] == 1.0 > before["ndcg@10"]
-    weighed = write_snapshot(store, "query", [replace(plain, weights=(1.0, 1.0, 5.5, 1.0))], _NONE)
+    weighed = write_snapshot(store, "query", [heavy], Provenance())
     plainly = evaluate(backend, dataset, item, weighed, "test", weights=False).figures
     assert plainly["mrr@10"] == 0.5

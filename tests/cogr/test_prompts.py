@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,22 +75,14 @@ def test_what_no_tokenizer_takes_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("side", "user", "said"),
     [
-        (
-            "item",
-            "Write keywords.",
-            r"lacks the placeholder \{item\}; add it to the user message of \[item\]",
-        ),
-        ("query", "Write keywords.", r"lacks the placeholder \{query\}"),
-        (
-            "query",
-            "{query} {description}",
-            r"has the placeholder \{description\}, which only the other side has",
-        ),
-        ("item", "{item} {query}", r"has the placeholder \{query\}"),
+        ("item", "Write keywords.", "lacks the placeholder {item}; add it to the user message of"),
+        ("query", "Write keywords.", "lacks the placeholder {query}"),
+        ("query", "{query} {description}", "has the placeholder {description}, which only the"),
+        ("item", "{item} {query}", "has the placeholder {query}"),
     ],
 )
 def test_a_bad_template_is_one_sentence(side: Any, user: str, said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=re.escape(said)):
         Template(side, "system", user)
 
 
@@ -142,21 +135,15 @@ def test_a_bad_file_of_templates_is_one_sentence(
 # ------------------------------------------------------------------------------
 
 
-def test_long_descriptions_are_cut_and_say_so() -> None:
+def test_long_descriptions_and_search_results_are_cut_and_say_so() -> None:
     long = Item("1", "Sofa", "plush " * 200_000)
     prompt = Prompter(PAPER["item"], 100)(long)
-    assert prompt.cut
-    assert prompt.user.count("plush") == 100
+    assert (prompt.cut, prompt.user.count("plush")) == (True, 100)
     assert not Prompter(PAPER["item"], 100)(SOFA).cut
     assert not Prompter(PAPER["item"].varied("title"), 100)(long).cut
-
-
-def test_long_search_results_are_cut_and_say_so() -> None:
-    prompt = Prompter(PAPER["query"].varied("search"), 10)(
-        Query("q", "couch"), ["Velvet sofa"] * 50
-    )
-    assert prompt.cut
-    assert not Prompter(PAPER["query"], 10)(Query("q", "couch"), ["Velvet sofa"] * 50).cut
+    couch, results = Query("q", "couch"), ["Velvet sofa"] * 50
+    assert Prompter(PAPER["query"].varied("search"), 10)(couch, results).cut
+    assert not Prompter(PAPER["query"], 10)(couch, results).cut
 
 
 @pytest.mark.parametrize(
@@ -179,8 +166,6 @@ class Words:
     """A tokenizer of white-space words, as far as `cut_by_tokenizer` looks."""
 
     def __call__(self, text: str, **kwargs: object) -> dict[str, list[tuple[int, int]]]:
-        import re
-
         return {"offset_mapping": [match.span() for match in re.finditer(r"\S+", text)]}
 
 

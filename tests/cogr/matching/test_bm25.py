@@ -86,13 +86,8 @@ def test_part_equals_the_restatement(data: st.DataObject, how: BM25) -> None:
     )
 
 
-@given(st.integers(0, 2**31 - 1))
-def test_stored_length(length: int) -> None:
-    code = int(bm25.length_codes(np.array([length]))[0])
-    assert bm25.byte4_to_int(code) == restated_length(length)
-
-
-def test_stored_length_is_exact_up_to_40_and_ascending() -> None:
-    codes = bm25.length_codes(np.arange(42))
-    assert [bm25.byte4_to_int(int(code)) for code in codes] == [*range(41), 40]
+@given(st.lists(st.integers(0, 2**31 - 1)))
+def test_stored_lengths_are_ascending_and_exact_up_to_40(lengths: list[int]) -> None:
+    stored = bm25.LENGTHS[bm25.length_codes(np.array([*range(42), *lengths]))].tolist()
+    assert stored == [*range(41), 40, *map(restated_length, lengths)]
     assert (np.diff(bm25.LENGTHS) > 0).all()

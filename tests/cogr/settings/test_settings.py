@@ -55,19 +55,11 @@ def test_environment_beats_the_file_and_flags_beat_both(
 def test_a_url_means_opensearch(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match="opensearch.url is not set"):
         load_settings(file, ["backend=opensearch"])
-    assert (
-        load_settings(file, ["opensearch.url=http://localhost:9200"]).backend_name == "opensearch"
-    )
-    assert (
-        load_settings(file, ["opensearch.url=http://localhost:9200", "backend=memory"]).backend_name
-        == "memory"
-    )
+    url = "opensearch.url=http://localhost:9200"
+    assert load_settings(file, [url]).backend_name == "opensearch"
+    assert load_settings(file, [url, "backend=memory"]).backend_name == "memory"
     monkeypatch.setenv("COGR_OPENSEARCH__URL", "http://localhost:9201")
     assert load_settings(file).opensearch.url == "http://localhost:9201"
-    assert (
-        load_settings(file, ["opensearch.url=http://localhost:9200"]).opensearch.url
-        == "http://localhost:9200"
-    )
 
 
 def test_secrets_are_never_printed(file: Path) -> None:

@@ -39,19 +39,16 @@ class ClientWorld:
 
 
 def _rows(records: list[dict[str, Any]], text: str) -> list[Row]:
-    extra = (
-        json.dumps(one["fields"], sort_keys=True) if "fields" in one else "" for one in records
-    )
     return [
         Row(
             one["id"],
             one[text],
             tuple(one["keywords"]),
-            fields,
+            json.dumps(one["fields"], sort_keys=True) if "fields" in one else "",
             tuple(one.get("weights", ())),
             one.get("confidence"),
         )
-        for one, fields in zip(records, extra, strict=True)
+        for one in records
     ]
 
 

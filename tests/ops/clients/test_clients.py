@@ -16,6 +16,7 @@ import pytest
 
 from cogr_client import AsyncClient, Client, Found, RefusedError, SearchError
 from tests.commands import program
+from tests.ops.broken_servers import broken
 from tests.ops.clients.client_worlds import CLIENTS, CONFORMANCE, ClientWorld
 
 pytestmark = pytest.mark.slow
@@ -100,6 +101,19 @@ def test_python(world: ClientWorld, case: dict[str, Any], search: Any) -> None:
     else:
         found = json.loads(json.dumps(asdict(search(world, case))))
         assert seen(found, expected) == expected
+
+
+@pytest.mark.parametrize("fault", ["null", "half"])
+def test_what_is_no_answer_is_none(fault: str) -> None:
+    """The Python client, beside the faults of the conformance file."""
+    with broken(fault) as port:
+        here = f"http://127.0.0.1:{port}"
+        with Client(here, patience=0.3) as client:
+            assert client.expand("a").source == "none"
+            with pytest.raises(SearchError, match="no address"):
+                client.search("green couch")
+        with Client(here, here, patience=0.3, timeout=0.5) as client, pytest.raises(SearchError):
+            client.search("green couch")
 
 
 def passes(*command: str, folder: Path, world: ClientWorld) -> None:

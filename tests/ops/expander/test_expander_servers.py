@@ -17,7 +17,6 @@ import redis
 
 from cogr.keywords import NORMALISER
 from cogr.settings.indexing import RedisSettings
-from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row
 from indexers.backends import Words
 from indexers.backends.opensearch.client import Cluster
@@ -182,20 +181,14 @@ def test_a_model_in_process_belongs_to_what_it_wrote(
 
 
 @pytest.fixture
-def on_opensearch(
-    tmp_path: Path, opensearch: OpenSearchSettings, prefix: str
-) -> Iterator[Workspace]:
-    patient = ("serving.deadline=20",)
-    opened = workspace(
-        tmp_path, f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}", *patient
-    )
-    yield opened
-    for one in opened.backend.list():
-        Cluster(opensearch).call("DELETE", f"/{prefix}-*{one.snapshot}", doing="cleaning up")
+def on_opensearch(tmp_path: Path, cluster: Cluster) -> Workspace:
+    to = cluster.settings
+    sets = (f"opensearch.url={to.url}", f"opensearch.prefix={to.prefix}", "serving.deadline=20")
+    return workspace(tmp_path, *sets)
 
 
 def test_the_clause_finds_what_the_backend_finds(
-    on_opensearch: Workspace, opensearch: OpenSearchSettings
+    on_opensearch: Workspace, cluster: Cluster
 ) -> None:
     item, query = serve_pair(on_opensearch)
     with running(on_opensearch) as expander:
@@ -203,10 +196,8 @@ def test_the_clause_finds_what_the_backend_finds(
             lambda: (found := expander.expand("Green couch"))["source"] == "index" and found
         )
         assert answer["snapshots"] == {"item": item, "query": query}
-        body = {"query": answer["clause"]}
-        found = Cluster(opensearch).call(
-            "POST", f"/{answer['index']}/_search", body=body, doing="searching"
-        )
+        path, body = f"/{answer['index']}/_search", {"query": answer["clause"]}
+        found = cluster.call("POST", path, body=body, doing="searching")
         words = Words("Green couch", answer["text_boost"])
         expected = on_opensearch.backend.search(answer["keywords"], snapshot=item, words=words)
         assert [hit["_source"]["item_id"] for hit in found["hits"]["hits"]] == [
@@ -219,21 +210,17 @@ ODD = [{}, {"round": "one"}, {"snapshot": {"a": 1}}]
 
 
 def test_an_odd_meta_is_counted_and_following_goes_on(
-    on_opensearch: Workspace, opensearch: OpenSearchSettings
+    on_opensearch: Workspace, cluster: Cluster
 ) -> None:
     serve_pair(on_opensearch)
 
     def says(index: str, meta: dict[str, object]) -> None:
-        Cluster(opensearch).call(
-            "PUT", f"/{index}/_mapping", body={"_meta": meta}, doing="spoiling"
-        )
+        cluster.call("PUT", f"/{index}/_mapping", body={"_meta": meta}, doing="spoiling")
 
     with running(on_opensearch) as expander:
         wait_for(lambda: expander.parts.follower.pair.matches)
         index = expander.parts.follower.pair.query.index
-        found = Cluster(opensearch).call("GET", f"/{index}", doing="reading")[index]["mappings"][
-            "_meta"
-        ]
+        found = cluster.call("GET", f"/{index}", doing="reading")[index]["mappings"]["_meta"]
         for odd in ODD:
             says(index, {**found, **odd} if odd else {})
             wait_for(lambda: expander.parts.follower.problem == "BadAnswerError")
@@ -251,15 +238,10 @@ def test_every_answer_during_switches_is_of_one_round(on_opensearch: Workspace) 
     """Keywords say their round; under load, each answer's keywords, snapshots and index must be of
     one.
     """
-    pairs = []
-    for round_ in (1, 2):
-        rows = [Row("q1", "green couch", (f"round {round_}",))]
-        pairs.append(
-            [
-                freeze(on_opensearch, "item", ITEMS, round_).id,
-                freeze(on_opensearch, "query", rows, round_).id,
-            ]
-        )
+    pairs = [
+        serve_pair(on_opensearch, queries=[Row("q1", "green couch", (f"round {n}",))], round_=n)
+        for n in (1, 2)
+    ]
     release(on_opensearch, pairs[0], gate=False)
     with running(on_opensearch) as expander:
         wait_for(lambda: expander.parts.follower.pair.matches)

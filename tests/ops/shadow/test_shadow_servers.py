@@ -5,7 +5,6 @@ each format, a report.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from tests.commands import Command, Ended
+from tests.indexers.backends.opensearch_worlds import flags_of, prefix_of
 from tests.ops.expander.expander_worlds import ITEMS, running, serve_pair, wait_for, workspace
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,6 @@ class World:
     """A shop that serves, by a text index `products` and by an expander over a published pair."""
 
     folder: Path
-    cluster: Cluster
     index: str
     expander: str
     arguments: list[str]
@@ -42,22 +41,18 @@ class World:
 def world(
     tmp_path_factory: pytest.TempPathFactory, opensearch: OpenSearchSettings
 ) -> Iterator[World]:
-    folder, prefix = tmp_path_factory.mktemp("shadow"), f"shadow{os.getpid()}"
-    sets = (f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}")
-    opened = workspace(folder, *sets, "serving.deadline=20")
-    serve_pair(opened)
-    cluster, index = Cluster(opensearch), f"{prefix}-products"
-    fill(cluster, index)
-    (folder / "today.json").write_text(json.dumps({"query": {"match": {"title": "{{query}}"}}}))
-    arguments = [
-        "-c",
-        str(folder / "cogr.toml"),
-        *(part for one in sets for part in ("--set", one)),
-    ]
-    with running(opened, hot_queries=0) as expander:
-        wait_for(lambda: expander.expand("green couch")["source"] == "index")
-        yield World(folder, cluster, index, expander.url, arguments)
-    cluster.call("DELETE", f"/{prefix}-*", doing="cleaning up")
+    folder = tmp_path_factory.mktemp("shadow")
+    with prefix_of(opensearch) as cluster:
+        sets = (f"opensearch.url={opensearch.url}", f"opensearch.prefix={cluster.settings.prefix}")
+        opened = workspace(folder, *sets, "serving.deadline=20")
+        serve_pair(opened)
+        index = f"{cluster.settings.prefix}-products"
+        fill(cluster, index)
+        (folder / "today.json").write_text('{"query": {"match": {"title": "{{query}}"}}}')
+        arguments = ["-c", str(folder / "cogr.toml"), *flags_of(cluster.settings)]
+        with running(opened, hot_queries=0) as expander:
+            wait_for(lambda: expander.expand("green couch")["source"] == "index")
+            yield World(folder, index, expander.url, arguments)
 
 
 def fill(cluster: Cluster, index: str) -> None:
@@ -70,13 +65,8 @@ def fill(cluster: Cluster, index: str) -> None:
     )
     for number, row in enumerate(ITEMS):
         document = {"title": row.text, "sku": row.id, "own": list(row.keywords)}
-        cluster.call(
-            "PUT",
-            f"/{index}/_doc/{number}",
-            body=document,
-            params={"refresh": "true"},
-            doing="writing",
-        )
+        cluster.call("PUT", f"/{index}/_doc/{number}", body=document, doing="writing")
+    cluster.call("POST", f"/{index}/_refresh", doing="writing")
 
 
 class Shadow:
