@@ -51,16 +51,17 @@ class Difference:
     @property
     def gained(self) -> tuple[str, ...]:
         """Keywords that only `after` has, in its order."""
-        return tuple(word for word in _words(self.after) if word not in _words(self.before))
+        return _without(self.after, self.before)
 
     @property
     def lost(self) -> tuple[str, ...]:
         """Keywords that only `before` had, in its order."""
-        return tuple(word for word in _words(self.before) if word not in _words(self.after))
+        return _without(self.before, self.after)
 
 
-def _words(row: Row | None) -> tuple[str, ...]:
-    return () if row is None else row.keywords
+def _without(row: Row | None, other: Row | None) -> tuple[str, ...]:
+    known = other.keywords if other else ()
+    return tuple(word for word in row.keywords if word not in known) if row else ()
 
 
 def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:

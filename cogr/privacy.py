@@ -15,9 +15,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cache
 from itertools import accumulate
-from typing import Any
 
 from cogr.keywords import self_keyword
 
@@ -97,13 +95,17 @@ def _character(character: str) -> str:
 
 
 def _has_phone(text: str) -> bool:
+    from phonenumbers import PhoneNumberMatcher  # such libraries load when a text first needs them
+
     text = _EXIT_CODE.sub("+", text)
-    return "+" in text and any(True for _ in _libraries()[0].PhoneNumberMatcher(text, None))
+    return "+" in text and any(True for _ in PhoneNumberMatcher(text, None))
 
 
 def _has_card(text: str) -> bool:
+    from stdnum import luhn
+
     return any(
-        _CARD.fullmatch(number) and _libraries()[1].is_valid(number)
+        _CARD.fullmatch(number) and luhn.is_valid(number)
         for run in _DIGIT_GROUPS.finditer(text)
         for number in _joined(re.findall(r"\d+", run[0]))
     )
@@ -115,9 +117,11 @@ def _joined(groups: list[str]) -> Iterator[str]:
 
 
 def _has_account(text: str) -> bool:
+    from stdnum import iban
+
     numbers = (re.sub(r"[^a-z0-9]", "", match[0]) for match in _IBAN.finditer(text))
     return any(
-        _libraries()[2].is_valid(number[:length])
+        iban.is_valid(number[:length])
         for number in numbers
         for length in _IBAN_LENGTHS
         if length <= len(number)
@@ -142,12 +146,3 @@ _KINDS = {
     "a bank account number": _has_account,
     "an IP address": _has_ip,
 }
-
-
-@cache
-def _libraries() -> tuple[Any, Any, Any]:
-    # Loaded when a text first needs them.
-    import phonenumbers
-    from stdnum import iban, luhn
-
-    return phonenumbers, luhn, iban

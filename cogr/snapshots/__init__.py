@@ -189,11 +189,8 @@ def why_no_pair(item: Paired, query: Paired) -> str:
 
 def check_pair(item: Manifest, query: Manifest) -> None:
     """Refuse two snapshots whose keywords can't be compared. Raises SnapshotError."""
-    if (item.side, query.side) != ("item", "query"):
-        raise SnapshotError(
-            f"A pair is an item and a query snapshot, but {item.id} is {item.side} and "
-            f"{query.id} is {query.side}."
-        )
+    check_side(item.id, "item")
+    check_side(query.id, "query")
     check_normalisers({one.id: one.normaliser for one in (item, query)})
 
 

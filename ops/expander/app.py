@@ -16,8 +16,9 @@ import logging
 import resource
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -171,24 +172,15 @@ class Problem(BaseModel):
 
 def write(found: Expansion, pair: Pair, query: str, parts: Parts) -> bytes:
     """The JSON of the answer to a query, from one pair."""
-    item = pair.item
-    fields = OWN
+    item, fields = pair.item, OWN
     if parts.settings.into:
         texts = parts.text_fields
         fields = Fields(item.field if item else KEYWORDS, texts, texts, id=None)
-    answer = _answer(found, Words(query, text_boost(found.weights, parts.settings.blend)), fields)
-    answer["snapshots"] = {
-        "item": item and item.snapshot,
-        "query": pair.query and pair.query.snapshot,
-    }
-    return to_json({**answer, "index": (item and item.index) or None})
-
-
-def _answer(found: Expansion, words: Words, fields: Fields) -> dict[str, Any]:
+    words = Words(query, text_boost(found.weights, parts.settings.blend))
     weights = found.weights or [1.0] * len(found.keywords)
     keywords = dict(zip(found.keywords, weights, strict=True))
     nothing: dict[str, Any] = {"match_none": {}}
-    return {
+    answer = {
         "keywords": found.keywords,
         "weights": weights,
         "confidence": found.confidence,
@@ -197,7 +189,13 @@ def _answer(found: Expansion, words: Words, fields: Fields) -> dict[str, Any]:
         "reason": found.reason,
         "clause": blended_body(keywords, words, fields) if keywords else nothing,
         "set": set_body(keywords, words.text, fields) if keywords else nothing,
+        "snapshots": {
+            "item": item and item.snapshot,
+            "query": pair.query and pair.query.snapshot,
+        },
+        "index": (item and item.index) or None,
     }
+    return to_json(answer)
 
 
 _JSON = "application/json"
@@ -212,31 +210,24 @@ _REJECTIONS: dict[int | str, dict[str, Any]] = {
 }
 
 
-class Expand:
-    """`POST /expand`: a query's keywords, always within the deadline."""
-
-    def __init__(self, parts: Parts) -> None:
-        self._parts, self._admission = parts, AdmissionControl(parts.settings)
-
-    async def __call__(self, request: Request) -> Response:
-        parts = self._parts
-        try:
-            query = _query(await self._admission.read(request))
-            started, pair = time.perf_counter(), parts.follower.pair
-            found = await parts.expander.expand(query, pair)
-            parts.metrics.seconds.observe(time.perf_counter() - started)
-            return Response(write(found, pair, query, parts), media_type=_JSON)
-        except RejectedError as error:
-            parts.metrics.rejected.labels(str(error.status)).inc()
-            return _problem(error.status, error.detail, error.headers)
-        except ClientDisconnect:
-            return Response(status_code=400)
-        except Exception as error:  # noqa: BLE001
-            return _bug(parts, error)
+async def _expand(parts: Parts, admission: AdmissionControl, request: Request) -> Response:
+    try:
+        query = _query(await admission.read(request))
+        started, pair = time.perf_counter(), parts.follower.pair
+        found = await parts.expander.expand(query, pair)
+        parts.metrics.seconds.observe(time.perf_counter() - started)
+        return Response(write(found, pair, query, parts), media_type=_JSON)
+    except RejectedError as error:
+        parts.metrics.rejected.labels(str(error.status)).inc()
+        return _problem(error.status, error.detail, error.headers)
+    except ClientDisconnect:
+        return Response(status_code=400)
+    except Exception as error:  # noqa: BLE001
+        return _bug(parts, error)
 
 
 class _App(FastAPI):
-    expand: Expand
+    expand: Callable[[Request], Awaitable[Response]]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/expand" and scope["method"] == "POST":
@@ -272,7 +263,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.expand = Expand(parts)
+    app.expand = partial(_expand, parts, AdmissionControl(parts.settings))
 
     @app.post("/expand", responses=_REJECTIONS)
     async def expand(_: ExpandRequest) -> OneAnswer:
@@ -280,7 +271,7 @@ def create_app(
 
         Search the named index with the clause.
         """
-        raise AssertionError("`Expand` answers; this is for the OpenAPI document")
+        raise AssertionError("`_App` answers; this is for the OpenAPI document")
 
     _add_state_routes(app, parts, "playground/" if playground else "openapi.json")
 
