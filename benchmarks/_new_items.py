@@ -100,5 +100,6 @@ def _retrieved(
 ) -> Retrieved:
     words = {query.id: [*asked[query.id], self_keyword(query.text)] for query in queries}
     return {
-        id_: frozenset(map(mirror.id_of, mirror.retrieved(some))) for id_, some in words.items()
+        id_: frozenset(map(mirror.ids.__getitem__, mirror.retrieved(some)))
+        for id_, some in words.items()
     }

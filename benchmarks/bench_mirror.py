@@ -271,7 +271,7 @@ def _few_affected(
     queries affected.
     """
     while count:
-        item = world.items.id_of(int(rng.integers(len(world.items))))
+        item = world.items.ids[int(rng.integers(len(world.items)))]
         words = [*world.items.keywords_of(item)[:-1]]
         words[int(rng.integers(len(words)))] = vocabulary.word(int(vocabulary.draw(rng, 1)[0]))
         if 5 <= _affected(world, item, words) <= 20:

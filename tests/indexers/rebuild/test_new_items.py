@@ -62,7 +62,8 @@ def recall(dataset: Dataset, new: frozenset[str], found: Mapping[str, frozenset[
 
 def retrieved_ids(mirror: Mirror, asked: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
     return {
-        id_: frozenset(map(mirror.id_of, mirror.retrieved(some))) for id_, some in asked.items()
+        id_: frozenset(map(mirror.ids.__getitem__, mirror.retrieved(some)))
+        for id_, some in asked.items()
     }
 
 
