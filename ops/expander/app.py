@@ -38,7 +38,7 @@ from cogr.settings.serving import ServingSettings
 from indexers.backends import Words, text_boost
 from indexers.backends.opensearch.search import KEYWORDS, OWN, Fields, blended_body, set_body
 from ops.expander.expander import Expansion, Parts, Reason, Source
-from ops.expander.follower import Pair
+from ops.expander.precomputed import Pair
 
 READ_SECONDS = 5.0
 """Seconds for a head, and then for a body: a few kilobytes that take longer will not arrive."""

@@ -1,5 +1,7 @@
 """Finds a query's keywords within the deadline: in Redis, then in the query index, then by a model.
-The fallback is the query alone.
+The fallback is the query alone. And follows the pair of snapshots that serves: it is read by one
+request (or from one file), as `cogr-index publish` switches it. While it can't be read, the last
+pair stays in use: its indexes still exist and belong together.
 
 The process keeps answers for `HOT_SECONDS`: most searches of a shop are for few queries, and the
 round trip to Redis takes most of their time.
@@ -12,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
@@ -24,10 +27,9 @@ from cogr.settings.indexing import KeywordSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
 from indexers.workspace import Workspace
-from ops.expander.follower import Follower, Pair
 from ops.expander.live_models import Models
-from ops.expander.precomputed import Cache, QueryIndex, make_index, weigh
-from ops.expander.upstream import MAX_IN_FLIGHT, Metrics, UnavailableError
+from ops.expander.precomputed import Cache, Pair, QueryIndex, make_index, weigh
+from ops.expander.upstream import MAX_IN_FLIGHT, BadAnswerError, Metrics, UnavailableError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -55,13 +57,80 @@ class Expansion:
     confidence: float | None = None
 
 
+class Follower:
+    """Reads the serving pair at intervals."""
+
+    def __init__(
+        self,
+        read: Callable[[], Awaitable[Pair]],
+        changed: Callable[[Pair], Awaitable[None]],
+        every: float,
+        metrics: Metrics,
+    ) -> None:
+        self._read, self._changed = read, changed
+        self._every, self._metrics = every, metrics
+        self._seen: float | None = None
+        self.pair = Pair()
+        self.looked = asyncio.Event()
+        self.problem = ""
+        """Kind of error of the last look; "" when it went well."""
+
+    @property
+    def seen_ago(self) -> float | None:
+        """Seconds since the serving pair was last read; None when it never was."""
+        return None if self._seen is None else time.monotonic() - self._seen
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(self._every)
+
+    async def look(self) -> None:
+        """Read the pair once. If it can't be read, the last one stays in use until the
+        next read.
+        """
+        try:
+            await self._follow(await self._read())
+        except Exception as error:  # noqa: BLE001
+            self._failed(error)
+        else:
+            if self.problem:
+                log.warning("The serving pair can be read again: %s.", self.pair.name)
+            self.problem = ""
+            self._seen = time.monotonic()
+            self._metrics.followed.set(time.time())
+        self.looked.set()
+
+    async def _follow(self, pair: Pair) -> None:
+        if pair != self.pair:
+            log.info("The pair %s serves now.", pair.name)
+            if pair.mismatch:
+                log.warning(
+                    "Precomputed keywords are not used, because %s; publish a pair of one round.",
+                    pair.mismatch,
+                )
+            await self._changed(pair)
+            self.pair = pair
+            self._metrics.round.set(pair.round)
+
+    def _failed(self, error: Exception) -> None:
+        expected = isinstance(error, UnavailableError | BadAnswerError)
+        if not expected:
+            self._metrics.bugs.inc()
+        if not self.problem:
+            said = "The serving pair can't be read (%s); %s stays."
+            log.warning(said, error, self.pair.name, exc_info=None if expected else error)
+        cause = error.__cause__ if isinstance(error, UnavailableError) else None
+        self.problem = type(cause or error).__name__
+
+
 class Expander:
     """Expands queries. Never raises, and never waits beyond the deadline.
 
     Args:
         keywords: the settings: the most keywords of a model's answer, and whether weights are used.
             A snapshot has its own budget.
-        nowhere: why no source has a query's keywords.
     """
 
     def __init__(
@@ -69,14 +138,13 @@ class Expander:
         cache: Cache | None,
         index: QueryIndex,
         models: Models,
+        follower: Follower,
         settings: ServingSettings,
         metrics: Metrics,
         keywords: KeywordSettings,
-        nowhere: Callable[[], Reason] = lambda: "unknown",
     ) -> None:
-        self._cache, self._index, self._models = cache, index, models
+        self._cache, self._index, self._models, self._follower = cache, index, models, follower
         self._settings, self._metrics, self._keywords = settings, metrics, keywords
-        self._nowhere = nowhere
         self._hot: TTLCache[tuple[str, str], Expansion] = TTLCache(HOT_QUERIES, HOT_SECONDS)
         self._in_flight: dict[tuple[str, str], asyncio.Task[Expansion]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -158,7 +226,7 @@ class Expander:
         if row is None:
             return _fallback(text, "away" if away else self._nowhere())
         if self._cache is not None:
-            self._start(_keep(self._cache, pair, text, row))
+            self._start(self._cache.write(pair, text, row))
         expansion = self._known(text, row, source)
         self._remember(pair, text, expansion)
         return expansion
@@ -176,14 +244,14 @@ class Expander:
         except UnavailableError:
             return None, "model", True
 
+    def _nowhere(self) -> Reason:
+        if not self._follower.looked.is_set() or self._models.state == "loading":
+            return "loading"
+        return "unknown" if self._follower.seen_ago is not None else "away"
+
     def _bug(self, error: BaseException) -> None:
         self._metrics.bugs.inc()
         log.error("Something unexpected; the query alone was the answer.", exc_info=error)
-
-
-async def _keep(cache: Cache, pair: Pair, text: str, row: Row) -> None:
-    with suppress(UnavailableError):
-        await cache.write(pair, text, row)
 
 
 def _fallback(text: str, reason: Reason) -> Expansion:
@@ -252,12 +320,6 @@ def make_parts(
         await models.follow(pair)
 
     follower = Follower(index.pair, changed, follow_seconds, metrics)
-
-    def nowhere() -> Reason:
-        if not follower.looked.is_set() or models.state == "loading":
-            return "loading"
-        return "unknown" if follower.seen_ago is not None else "away"
-
-    expander = Expander(cache, index, models, serving, metrics, settings.keywords, nowhere)
+    expander = Expander(cache, index, models, follower, serving, metrics, settings.keywords)
     texts = settings.publish.text_fields
     return Parts(serving, metrics, cache, index, models, follower, expander, texts)

@@ -29,7 +29,7 @@ from indexers.generators import (
 )
 from indexers.generators.statistical.generator import Statistical
 from indexers.workspace import Workspace, generator_options
-from ops.expander.follower import Pair
+from ops.expander.precomputed import Pair
 from ops.expander.upstream import MODEL_CONCURRENCY, BadAnswerError, Metrics, Upstream
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Models:
 
     def __init__(
         self,
-        open_workspace: Callable[[], Workspace] | None,
+        open_workspace: Callable[[], Workspace],
         settings: ServingSettings,
         metrics: Metrics,
         k_max: int,
@@ -169,7 +169,7 @@ class Models:
         self._of, self.state = pair, kind
 
     def _made(self, pair: Pair) -> tuple[str, Model | None]:
-        if self._open is None or self._live == "none":
+        if self._live == "none":
             return "none", None
         workspace = self._open()
         manifest = _manifest(workspace, pair)

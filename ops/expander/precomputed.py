@@ -2,7 +2,8 @@
 store, or nothing; and Redis or Valkey with answers of before.
 
 An index tells which pair serves, and looks a query up in the query side of a given pair, in the
-concrete index, never by the alias. Redis holds keywords, never items, and no query with personal
+concrete index, never by the alias; every answer is made from one `Pair`, so that rounds never mix.
+Redis holds keywords, never items, and no query with personal
 data (`cogr.privacy`). A cached answer's key names the pair and the normaliser, so that a new round
 never reads old answers; it expires after a day. Rows of both are checked when they are read.
 """
@@ -13,11 +14,12 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import to_json
 
 from cogr.errors import SettingsError
@@ -26,15 +28,14 @@ from cogr.privacy import QueryFilter, personal_data
 from cogr.records import SIDES, Side
 from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import OpenSearchSettings, ServingSettings
-from cogr.snapshots import Row, read_manifest
+from cogr.snapshots import Row, read_manifest, why_no_pair
 from cogr.snapshots.writing import HEAVIEST
 from cogr.store import Store
 from indexers.backends.opensearch.foreign_field import snapshot_of
 from indexers.backends.opensearch.indexes import alias_name
-from indexers.backends.opensearch.search import MAX_CLAUSES, lookup_body
+from indexers.backends.opensearch.search import KEYWORDS, MAX_CLAUSES, lookup_body
 from indexers.fleet.broker import PREFIX, url_of
 from indexers.workspace import Workspace
-from ops.expander.follower import Pair, ServedSide
 from ops.expander.upstream import (
     MAX_IN_FLIGHT,
     BadAnswerError,
@@ -45,6 +46,48 @@ from ops.expander.upstream import (
 
 if TYPE_CHECKING:
     from indexers.backends import Backend
+
+
+@checked_dataclass(frozen=True, slots=True, config=ConfigDict(strict=True, extra="ignore"))
+class ServedSide:
+    """One side of the serving pair: the snapshot's id, the index to search ("" in the memory
+    backend) and its field of keywords, and facts of its manifest.
+    """
+
+    snapshot: Annotated[str, Field(min_length=1)]
+    index: str
+    round: int
+    normaliser: str
+    k_max: int
+    field: str = KEYWORDS
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The pair that serves. Either side may be absent."""
+
+    item: ServedSide | None = None
+    query: ServedSide | None = None
+
+    @property
+    def mismatch(self) -> str:
+        """Why the two sides are not a pair; "" where they are one, or one is absent."""
+        return why_no_pair(self.item, self.query) if self.item and self.query else ""
+
+    @property
+    def matches(self) -> bool:
+        """Whether both sides serve and make a pair."""
+        return self.item is not None and self.query is not None and not self.mismatch
+
+    @property
+    def round(self) -> int:
+        """The round of the item side; -1 without one."""
+        return self.item.round if self.item else -1
+
+    @property
+    def name(self) -> str:
+        """The ids of both snapshots, which identify the pair."""
+        return ":".join(side.snapshot if side else "none" for side in (self.item, self.query))
 
 
 _Weight = Annotated[float, Field(ge=0, le=HEAVIEST, allow_inf_nan=False)]
@@ -280,7 +323,7 @@ is useful.
 
 
 class Cache:
-    """Redis or Valkey, without retries. Every method but close raises UnavailableError."""
+    """Redis or Valkey, without retries. `connect` and `read` raise UnavailableError."""
 
     def __init__(self, redis: RedisSettings, settings: ServingSettings, metrics: Metrics) -> None:
         from redis.asyncio import Redis
@@ -324,9 +367,10 @@ class Cache:
         value = to_json(
             {"keywords": row.keywords, "weights": row.weights, "confidence": row.confidence}
         )
-        await self._upstream.call(
-            lambda: self._redis.set(key, value, ex=CACHE_SECONDS), self._write_seconds
-        )
+        with suppress(UnavailableError):
+            await self._upstream.call(
+                lambda: self._redis.set(key, value, ex=CACHE_SECONDS), self._write_seconds
+            )
 
     async def close(self) -> None:
         """Close the connections."""

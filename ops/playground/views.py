@@ -37,8 +37,7 @@ from indexers.release.rules import rules_of
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 from ops.expander.expander import Expansion, Parts
-from ops.expander.follower import Pair
-from ops.expander.precomputed import weigh
+from ops.expander.precomputed import Pair, weigh
 
 _OPEN = 8
 """Most open snapshots: both sides of the pairs A and B, and of the two pairs before."""

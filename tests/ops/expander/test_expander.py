@@ -22,9 +22,9 @@ from indexers.backends import Words
 from indexers.backends.opensearch.search import blended_body, query_body, set_body
 from indexers.release import release
 from ops.expander.app import OneAnswer
-from ops.expander.expander import Expander, make_parts
-from ops.expander.follower import Follower, Pair, ServedSide
+from ops.expander.expander import Expander, Follower, make_parts
 from ops.expander.live_models import Models
+from ops.expander.precomputed import Pair, ServedSide
 from ops.expander.upstream import Metrics, UnavailableError, Upstream
 from tests.commands import program
 from tests.documents import examples
@@ -322,8 +322,9 @@ class Slow:
 def made(index: Slow, **settings: float) -> Expander:
     """An expander over this index alone."""
     serving, metrics = ServingSettings.model_validate(settings), Metrics()
-    models = Models(None, serving, metrics, 30)
-    return Expander(None, index, models, serving, metrics, KeywordSettings())
+    models = Models(pytest.fail, serving, metrics, 30)
+    follower = Follower(index.pair, models.follow, 1, metrics)
+    return Expander(None, index, models, follower, serving, metrics, KeywordSettings())
 
 
 def test_one_unknown_query_is_looked_up_once_whoever_asks() -> None:
