@@ -92,7 +92,6 @@ class MissingExtraError(UserError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs the extra '{extra}': run pip install 'cogr[{extra}]'.")
-        self.extra = extra
 
 
 class CheckFailedError(CogrError):

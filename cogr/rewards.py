@@ -13,12 +13,12 @@ rewards.
 
 from __future__ import annotations
 
-import importlib
 import math
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pkgutil import resolve_name
 from typing import cast
 
 import numpy as np
@@ -318,22 +318,15 @@ def load_reward(path: str) -> Reward:
     Raises:
         SettingsError: the path is malformed, or names no function.
     """
-    module_name, _, name = path.partition(":")
-    if not module_name or not name:
-        raise SettingsError(
-            f"The reward {path!r} is not an import path; write it as module:function."
-        )
     try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
+        reward = resolve_name(path)
+    except (ImportError, AttributeError, ValueError) as error:
         raise SettingsError(
-            f"The reward {path!r} can't be imported ({error}); check the name and that the "
-            "module is installed."
+            f"The reward {path!r} can't be imported ({error}); write it as module:function, of a "
+            "module that is installed."
         ) from error
-    reward = getattr(module, name, None)
     if not callable(reward):
         raise SettingsError(
-            f"The reward {path!r} is not a function of {module_name}; name one that takes (world, "
-            "id, keywords)."
+            f"The reward {path!r} is not a function; name one that takes (world, id, keywords)."
         )
     return cast(Reward, reward)

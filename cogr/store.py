@@ -51,9 +51,6 @@ class Store:
         self.root = root.rstrip("/")
         self.is_local = isinstance(self.fs, LocalFileSystem)
 
-    def __repr__(self) -> str:
-        return f"Store({self.url!r})"
-
     def _unreachable(self, error: BaseException) -> ServiceError:
         return ServiceError(
             f"The store {self.url} can't be reached ({_first_line(error)}); run the same command "

@@ -65,7 +65,9 @@ class Ranking:
 class Mirror:
     """An inverted index over keyword sets. Make one with `build` or `from_sets`.
 
-    Args:
+    Attributes:
+        ids: the entities' ids by dense id.
+        words: the distinct keywords, own texts among them, in code-point order.
         snapshot: id of the snapshot they come from, None for a world in memory.
     """
 
@@ -76,6 +78,7 @@ class Mirror:
         bm25: BM25 = DEFAULT,
     ) -> None:
         self._postings = postings
+        self.ids, self.words = postings.ids, postings.terms
         self.snapshot = snapshot
         self.bm25 = bm25
         self._rank = lru_cache(_CACHED)(postings.ids.find)
@@ -139,16 +142,6 @@ class Mirror:
     def __len__(self) -> int:
         """Entities, those without keywords included."""
         return len(self._postings.ids)
-
-    @property
-    def words(self) -> SortedStrings:
-        """The distinct keywords, own texts among them, in code-point order."""
-        return self._postings.terms
-
-    @property
-    def ids(self) -> SortedStrings:
-        """The entities' ids by dense id."""
-        return self._postings.ids
 
     # Entities
 

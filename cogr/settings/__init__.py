@@ -214,7 +214,9 @@ def _explain(error: ValidationError, file: str, flags: Mapping[str, Any]) -> str
         what, near = ("table", "one") if isinstance(first["input"], Mapping) else ("key", "key")
         nearest = _nearest(key, list(known_keys()))
         return f"{source}: the {what} {key:.80} is unknown; the nearest known {near} is {nearest}."
-    shown = _shown(first["input"]) if key in set(known_keys()) - set(secret_keys()) else ""
+    given, public = first["input"], set(known_keys()) - set(secret_keys())
+    plain = key in public and isinstance(given, str | float | int) and "@" not in str(given)
+    shown = f" (given: {given!r:.60})" if plain else ""
     return f"{source}: {key}: {message[:1].lower() + message[1:]}{shown}."
 
 
@@ -237,12 +239,6 @@ def _nearest(key: str, keys: Collection[str]) -> str:
         return near[0]
     elsewhere = [one for one in sorted(keys) if one.endswith(f".{name}")]
     return (elsewhere or difflib.get_close_matches(key, [*keys], n=1, cutoff=0.0))[0]
-
-
-def _shown(given: object) -> str:
-    if not isinstance(given, str | float | int) or (isinstance(given, str) and "@" in given):
-        return ""
-    return f" (given: {given!r:.60})"
 
 
 def read_flag(override: str) -> tuple[str, Any]:

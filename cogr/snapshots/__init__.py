@@ -129,9 +129,8 @@ def list_snapshots(store: Store, side: Side | None = None) -> list[Manifest]:
             found.append(read_manifest(store, id_))
         except SnapshotError as error:
             log.info("%s", error)
-    return sorted(
-        (m for m in found if side is None or m.side == side), key=lambda m: (m.created, m.id)
-    )
+    found.sort(key=lambda manifest: (manifest.created, manifest.id))
+    return [manifest for manifest in found if side in (None, manifest.side)]
 
 
 def read_manifest(store: Store, snapshot_id: str) -> Manifest:

@@ -187,12 +187,7 @@ class Expander:
         return _fallback(text, "away") if failed else lookup.result()
 
     async def _cached(self, pair: Pair, text: str) -> Expansion | None:
-        if self._cache is None:
-            return None
-        try:
-            row = await self._cache.read(pair, text)
-        except UnavailableError:
-            return None
+        row = await self._cache.read(pair, text) if self._cache else None
         if row is None:
             return None
         expansion = self._known(text, row, "cache")
@@ -288,8 +283,7 @@ class Parts:
     async def started(self) -> None:
         """Wait until the serving pair was looked for and Redis was reached, or could not be."""
         if self.cache is not None:
-            with suppress(UnavailableError):
-                await self.cache.connect()
+            await self.cache.connect()
         await self.follower.looked.wait()
 
     async def close(self) -> None:

@@ -172,7 +172,9 @@ class Models:
         if self._live == "none":
             return "none", None
         workspace = self._open()
-        manifest = _manifest(workspace, pair)
+        side = pair.query or pair.item
+        known = side is not None and side.snapshot in workspace.store.list("snapshots")
+        manifest = read_manifest(workspace.store, side.snapshot) if side and known else None
         kind = (
             str(manifest.generator.get("kind")) if self._live == "auto" and manifest else self._live
         )
@@ -219,10 +221,3 @@ class Models:
         once = OpenAIOptions.model_validate({**options, "retries": 0, "timeout": MODEL_SECONDS})
         prompter = workspace.prompter("query", "openai")
         return EndpointModel(OpenAIGenerator(once), prompter, self._k_max)
-
-
-def _manifest(workspace: Workspace, pair: Pair) -> Manifest | None:
-    side = pair.query or pair.item
-    if side is None or side.snapshot not in workspace.store.list("snapshots"):
-        return None
-    return read_manifest(workspace.store, side.snapshot)

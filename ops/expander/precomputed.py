@@ -323,7 +323,7 @@ is useful.
 
 
 class Cache:
-    """Redis or Valkey, without retries. `connect` and `read` raise UnavailableError."""
+    """Redis or Valkey, without retries. One that is away holds nothing."""
 
     def __init__(self, redis: RedisSettings, settings: ServingSettings, metrics: Metrics) -> None:
         from redis.asyncio import Redis
@@ -347,14 +347,16 @@ class Cache:
     async def connect(self) -> None:
         """Open the connection, which takes longer than an answer may."""
         personal_data("+1 212 555 0100")  # loads its libraries
-        await self._upstream.call(self._reads.ping, self._write_seconds)
+        with suppress(UnavailableError):
+            await self._upstream.call(self._reads.ping, self._write_seconds)
 
     async def read(self, pair: Pair, text: str) -> Row | None:
         """The cached row of a normalised text; None where there is none."""
-        if (value := await self._reads.get(self._key(pair, text))) is None:
-            return None
         try:
-            return _Entry.model_validate_json(value).row()
+            value = await self._reads.get(self._key(pair, text))
+            return None if value is None else _Entry.model_validate_json(value).row()
+        except UnavailableError:
+            return None
         except ValueError as error:
             self._upstream.failed(error)
             return None

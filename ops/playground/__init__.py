@@ -50,10 +50,6 @@ def add_playground(
     """Mount the page at /playground of the expander's application, whose parts it asks for
     keywords.
     """
-    expander.mount("/playground", _create(workspace, parts, hosts))
-
-
-def _create(workspace: Workspace, parts: Parts, hosts: Sequence[str]) -> FastAPI:
     app = FastAPI(title="CoGR playground", openapi_url=None)
     # A page elsewhere whose name is made to lead here (DNS rebinding) has another host.
     app.add_middleware(
@@ -89,7 +85,7 @@ def _create(workspace: Workspace, parts: Parts, hosts: Sequence[str]) -> FastAPI
         answer(give)
     _reject_in_sentences(app)
     app.mount("/", StaticFiles(directory=STATIC, html=True))
-    return app
+    expander.mount("/playground", app)
 
 
 def _reject_in_sentences(app: FastAPI) -> None:

@@ -95,11 +95,15 @@ class Answers:
         pairs = self._pairs(serving)
         choices = [_listed(one, serving) for one in pairs]
         catalogue, problem = self._catalogue_or_why()
+        counts = catalogue and {
+            "items": len(catalogue.dataset.items),
+            "queries": len(catalogue.dataset.all_queries()),
+        }
         absent = serving.item is not None and not any(choice["serving"] for choice in choices)
         return {
             "pairs": choices,
             "absent": serving.item.snapshot if serving.item and absent else None,
-            "data": catalogue and catalogue.counts,
+            "data": counts,
             "rules": [astuple(rule) for rule in rules_of(pairs[0][0])] if pairs else [],
             "examples": catalogue.examples(_EXAMPLES) if catalogue else [],
             "problem": problem,
@@ -282,11 +286,6 @@ class Catalogue:
         self.labelled: dict[str, Query] = {}
         for query in (*dataset.queries.get("test", ()), *dataset.all_queries()):
             self.labelled.setdefault(self_keyword(query.text), query)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many items and queries there are."""
-        return {"items": len(self.dataset.items), "queries": len(self.dataset.all_queries())}
 
     def item(self, id_: str) -> Item | None:
         """The item of an id; None when there is none."""
