@@ -15,7 +15,7 @@ from typing import Any
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row
 from tests.ops.broken_servers import broken
-from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, workspace
+from tests.ops.expander.expander_worlds import running, serve_pair, workspace
 
 CLIENTS = Path(__file__).parents[3] / "ops/clients"
 CONFORMANCE: dict[str, Any] = json.loads((CLIENTS / "conformance.json").read_text("utf-8"))
@@ -65,7 +65,7 @@ def client_world(folder: Path, opensearch: OpenSearchSettings) -> Iterator[Clien
     faults = {case["expander"] for case in CONFORMANCE["cases"] if "expander" in case}
     with ExitStack() as stack, running(opened, hot_queries=0) as expander:
         expander.client.headers["authorization"] = f"Bearer {TOKEN}"
-        wait_for(lambda: expander.expand("leather couch")["source"] == "index")
+        expander.until("leather couch", "index")
         ill = {
             fault: f"http://127.0.0.1:{stack.enter_context(broken(fault))}"
             for fault in sorted(faults)

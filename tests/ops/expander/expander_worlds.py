@@ -54,6 +54,10 @@ class Running:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    def until(self, query: str, source: str) -> Any:
+        """The answer to a query, as soon as it comes from there."""
+        return wait_for(lambda: (found := self.expand(query))["source"] == source and found)
+
     def metric(self, name: str, **labels: str) -> float:
         return self.parts.metrics.registry.get_sample_value(name, labels) or 0.0
 

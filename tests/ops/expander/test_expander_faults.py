@@ -74,20 +74,20 @@ def test_redis_stops_and_goes_on(tmp_path: Path) -> None:
         opened = workspace(tmp_path, f"redis.url={state.url}", *patient)
         serve_pair(opened)
         with running(opened, model="m", hot_queries=0) as expander:
-            wait_for(lambda: expander.expand("green couch")["source"] == "cache")
+            expander.until("green couch", "cache")
             os.kill(state.pid, signal.SIGSTOP)
             try:
                 assert expander.expand("green couch")["source"] == "index"
             finally:
                 os.kill(state.pid, signal.SIGCONT)
-            wait_for(lambda: expander.expand("green couch")["source"] == "cache")
+            expander.until("green couch", "cache")
             os.kill(state.pid, signal.SIGKILL)
-            wait_for(lambda: expander.expand("green couch")["source"] == "index")
+            expander.until("green couch", "index")
             killed = state
             wait_for(lambda: not killed.running and servers.free_port(port))
             state = servers.start(wanted)
             assert state.pid != killed.pid
-            wait_for(lambda: expander.expand("green couch")["source"] == "cache")
+            expander.until("green couch", "cache")
             assert expander.metric("cogr_expander_bugs_total") == 0
     finally:
         servers.stop(state.kind, state.name, remove=True)

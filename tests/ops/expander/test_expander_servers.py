@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -38,20 +37,11 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def prefix(
-    request: pytest.FixtureRequest, valkey: RedisSettings, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
-    """Keys of one test alone."""
-    name = f"t{abs(hash(request.node.name))}"
-    monkeypatch.setattr("ops.expander.precomputed.PREFIX", name)
-    yield name
+def cache(valkey: RedisSettings) -> redis.Redis:
+    """Empty."""
     client = redis.Redis.from_url(str(valkey.url))
-    for key in client.keys(f"{name}:*"):
-        client.delete(key)
-
-
-def keys(valkey: RedisSettings, prefix: str) -> list[str]:
-    return sorted(key.decode() for key in redis.Redis.from_url(str(valkey.url)).keys(f"{prefix}:*"))
+    client.flushdb()
+    return client
 
 
 def with_valkey(folder: Path, valkey: RedisSettings, *more: str) -> Workspace:
@@ -61,21 +51,16 @@ def with_valkey(folder: Path, valkey: RedisSettings, *more: str) -> Workspace:
 
 
 def test_an_answer_is_cached_under_its_pair(
-    tmp_path: Path, valkey: RedisSettings, prefix: str
+    tmp_path: Path, valkey: RedisSettings, cache: redis.Redis
 ) -> None:
     opened = with_valkey(tmp_path, valkey)
     row = Row("q1", "green couch", ("sofa", "couch"), weights=(2.5, 0.8, 0.5), confidence=0.7)
     ids = serve_pair(opened, ITEMS, [row, Row("q2", "Reading LIGHT", ("lamp", "light"))])
     with running(opened, model="m-{round}", hot_queries=0) as expander:
-        first = wait_for(
-            lambda: (found := expander.expand("green couch"))["source"] != "none" and found
-        )
-        again = wait_for(
-            lambda: (found := expander.expand("green couch"))["source"] == "cache" and found
-        )
-        assert first["keywords"] == again["keywords"] == ["green couch", "sofa", "couch"]
+        again = expander.until("green couch", "cache")
+        assert again["keywords"] == ["green couch", "sofa", "couch"]
         assert (again["weights"], again["confidence"]) == ([0.5, 2.5, 0.8], 0.7)
-        assert f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch" in keys(valkey, prefix)
+        assert cache.exists(f"cogr:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch")
 
 
 INVALID = [
@@ -89,21 +74,20 @@ INVALID = [
 
 
 def test_an_invalid_entry_of_the_cache_is_no_answer(
-    tmp_path: Path, valkey: RedisSettings, prefix: str
+    tmp_path: Path, valkey: RedisSettings, cache: redis.Redis
 ) -> None:
     opened = with_valkey(tmp_path, valkey)
     ids = serve_pair(opened)
-    key = f"{prefix}:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch"
-    client = redis.Redis.from_url(str(valkey.url))
+    key = f"cogr:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch"
     with running(opened, hot_queries=0) as expander:
         for invalid in INVALID:
             wait_for(lambda: not expander.metric("cogr_expander_in_flight"))
-            client.set(key, invalid)
+            cache.set(key, invalid)
             assert expander.expand("green couch")["source"] == "index", invalid
 
 
 def test_reads_at_once_are_each_answered_with_their_own(
-    tmp_path: Path, valkey: RedisSettings, prefix: str
+    tmp_path: Path, valkey: RedisSettings, cache: redis.Redis
 ) -> None:
     opened = with_valkey(tmp_path, valkey)
     rows = [Row(f"q{n:03}", f"query {n}", (f"word {n}",)) for n in range(40)]
@@ -128,7 +112,7 @@ def model(endpoint: FakeEndpoint) -> tuple[str, ...]:
 
 
 def test_a_model_is_asked_once_and_its_answer_cached(
-    tmp_path: Path, valkey: RedisSettings, prefix: str
+    tmp_path: Path, valkey: RedisSettings, cache: redis.Redis
 ) -> None:
     said = json_answer(completion("velvet, Sofa, blue chair"))
     with FakeEndpoint(lambda *_: said) as endpoint:
@@ -141,14 +125,14 @@ def test_a_model_is_asked_once_and_its_answer_cached(
             assert answer["keywords"] == ["blue chair", "velvet", "sofa"]
             # What is answered is written to Redis a moment later.
             wait_for(lambda: not expander.metric("cogr_expander_in_flight"))
-            wait_for(lambda: expander.expand("blue chair")["source"] == "cache")
+            expander.until("blue chair", "cache")
             assert len(endpoint.bodies) == 1
             assert endpoint.bodies[0]["model"] == "m-4"
             assert "blue chair" in json.dumps(endpoint.bodies[0]["messages"])
 
 
 def test_a_slow_model_answers_the_next_one(
-    tmp_path: Path, valkey: RedisSettings, prefix: str
+    tmp_path: Path, valkey: RedisSettings, cache: redis.Redis
 ) -> None:
     with FakeEndpoint(delay=3.0) as endpoint:
         opened = with_valkey(tmp_path, valkey, *model(endpoint), "serving.deadline=1")
@@ -156,12 +140,12 @@ def test_a_slow_model_answers_the_next_one(
         with running(opened, model="m-{round}", hot_queries=0) as expander:
             wait_for(lambda: expander.parts.models.state == "openai")
             assert expander.expand("blue chair")["reason"] == "deadline"
-            wait_for(lambda: expander.expand("blue chair")["source"] == "cache")
+            expander.until("blue chair", "cache")
             assert len(endpoint.bodies) == 1
 
 
 def test_a_model_in_process_belongs_to_what_it_wrote(
-    tmp_path: Path, valkey: RedisSettings, prefix: str
+    tmp_path: Path, valkey: RedisSettings, cache: redis.Redis
 ) -> None:
     """The extractive generator of the same data answers in process; of other data it does not."""
     opened = with_valkey(tmp_path, valkey, "serving.live=auto", "generator.name=extractive")
@@ -192,9 +176,7 @@ def test_the_clause_finds_what_the_backend_finds(
 ) -> None:
     item, query = serve_pair(on_opensearch)
     with running(on_opensearch) as expander:
-        answer = wait_for(
-            lambda: (found := expander.expand("Green couch"))["source"] == "index" and found
-        )
+        answer = expander.until("Green couch", "index")
         assert answer["snapshots"] == {"item": item, "query": query}
         path, body = f"/{answer['index']}/_search", {"query": answer["clause"]}
         found = cluster.call("POST", path, body=body, doing="searching")

@@ -16,7 +16,7 @@ from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from tests.commands import Command, Ended
 from tests.indexers.backends.opensearch_worlds import flags_of, prefix_of
-from tests.ops.expander.expander_worlds import ITEMS, running, serve_pair, wait_for, workspace
+from tests.ops.expander.expander_worlds import ITEMS, running, serve_pair, workspace
 
 pytestmark = pytest.mark.slow
 LOG = [
@@ -51,7 +51,7 @@ def world(
         (folder / "today.json").write_text('{"query": {"match": {"title": "{{query}}"}}}')
         arguments = ["-c", str(folder / "cogr.toml"), *flags_of(cluster.settings)]
         with running(opened, hot_queries=0) as expander:
-            wait_for(lambda: expander.expand("green couch")["source"] == "index")
+            expander.until("green couch", "index")
             yield World(folder, index, expander.url, arguments)
 
 
