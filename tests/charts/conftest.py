@@ -69,18 +69,8 @@ def template(helm: Helm) -> Helm:
         values: Mapping[str, Any] | None = None, *, file: str = "", release: str = "shop"
     ) -> subprocess.CompletedProcess[str]:
         files = ["--values", str(CHART / file)] if file else []
-        given = json.dumps(values or {})
-        return helm(
-            "template",
-            release,
-            str(CHART),
-            "--namespace",
-            "search",
-            *files,
-            "--values",
-            "-",
-            input=given,
-        )
+        line = ("template", release, str(CHART), "--namespace", "search", *files, "--values", "-")
+        return helm(*line, input=json.dumps(values or {}))
 
     return run
 
@@ -111,31 +101,30 @@ def pods(objects: list[Object]) -> list[tuple[str, Object]]:
     for object_ in objects:
         name = f"{object_['kind']} {object_['metadata']['name']}"
         spec = object_.get("spec", {})
-        if object_["kind"] == "Pod":
-            found.append((name, object_))
-        elif object_["kind"] == "CronJob":
-            found.append((name, spec["jobTemplate"]["spec"]["template"]))
-        elif "template" in spec:
-            found.append((name, spec["template"]))
+        spec = spec.get("jobTemplate", {}).get("spec", spec)
+        if object_["kind"] == "Pod" or "template" in spec:
+            found.append((name, spec.get("template", object_)))
     return found
 
 
 def containers(objects: list[Object]) -> list[tuple[str, Object]]:
     """Every container of every pod, initial ones too."""
-    found = []
-    for owner, pod in pods(objects):
-        spec = pod["spec"]
-        found += [
-            (f"{owner}: {one['name']}", one)
-            for one in spec.get("initContainers", []) + spec["containers"]
-        ]
-    return found
+    return [
+        (f"{owner}: {one['name']}", one)
+        for owner, pod in pods(objects)
+        for one in pod["spec"].get("initContainers", []) + pod["spec"]["containers"]
+    ]
 
 
-def one(objects: list[Object], kind: str, name: str) -> Object:
-    """The only object of that kind whose name ends so."""
-    found = [o for o in objects if o["kind"] == kind and o["metadata"]["name"].endswith(name)]
-    assert len(found) == 1, [(o["kind"], o["metadata"]["name"]) for o in objects]
+def one(objects: list[Object], kind: str, end: str, part: str = "") -> Object:
+    """The only object of that kind whose name ends so and has this part."""
+    names = [(o["kind"], o["metadata"]["name"]) for o in objects]
+    found = [
+        o
+        for o, (of, name) in zip(objects, names, strict=True)
+        if of == kind and name.endswith(end) and part in name
+    ]
+    assert len(found) == 1, names
     return found[0]
 
 

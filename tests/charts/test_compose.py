@@ -55,7 +55,7 @@ def test_every_file_that_is_mounted_is_there() -> None:
     sources = {source for name in SERVICES for source in mounts(name).values()}
     files = {source for source in sources if source.startswith("./")}
     assert len(files) == 6
-    assert [source for source in files if not (OPS / source).exists()] == []
+    assert all((OPS / source).exists() for source in files), files
 
 
 def test_the_configuration_names_the_services() -> None:

@@ -133,25 +133,22 @@ def line_of(container: Object, folder: Path) -> list[str]:
     return ended.stdout.splitlines()
 
 
-def test_the_real_commands_take_every_command_line(objects: list[Object], tmp_path: Path) -> None:
+def test_the_real_commands_and_settings_take_what_containers_are_given(
+    objects: list[Object], tmp_path: Path
+) -> None:
+    known = {f"COGR_{key.replace('.', '__').upper()}" for key in known_keys()} | {"COGR_CACHE_DIR"}
     tried = 0
     for name, container in containers(objects):
+        given = {variable["name"] for variable in container["env"]}
+        assert {variable for variable in given if variable.startswith("COGR_")} <= known, name
         line = line_of(container, tmp_path)
         if line[0] in ("python", "vllm"):
             continue
-        parameters = parse(line)
-        assert str(parameters["config"]) == "/etc/cogr/cogr.toml", name
+        assert str(parse(line)["config"]) == "/etc/cogr/cogr.toml", name
         mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
         assert "/etc/cogr/cogr.toml" in mounts, name
         tried += 1
     assert tried >= 3
-
-
-def test_every_variable_is_a_setting(objects: list[Object]) -> None:
-    known = {f"COGR_{key.replace('.', '__').upper()}" for key in known_keys()} | {"COGR_CACHE_DIR"}
-    for name, container in containers(objects):
-        given = {variable["name"] for variable in container["env"]}
-        assert {variable for variable in given if variable.startswith("COGR_")} <= known, name
 
 
 def test_secrets_are_references_and_go_where_they_are_read(render: Render) -> None:
@@ -209,11 +206,9 @@ def test_ports_and_probes_are_the_services_own(render: Render, tmp_path: Path) -
 def test_the_autoscaler_watches_the_queue_that_the_broker_has(
     render: Render, tmp_path: Path, generator: dict[str, Any]
 ) -> None:
-    values = {"settings": {**URLS, "generator": generator}, "worker": {"keda": {"enabled": True}}}
-    values["settings"]["redis"] = {
-        "url": "rediss://broker:6380/3?ssl_ca_certs=/etc/cogr/tls/ca.crt",
-    }
-    objects = render(merged(values, GPU))
+    redis = {"url": "rediss://broker:6380/3?ssl_ca_certs=/etc/cogr/tls/ca.crt"}
+    chosen = {"settings": {**URLS, "generator": generator, "redis": redis}}
+    objects = render(merged(chosen, GPU, {"worker": {"keda": {"enabled": True}}}))
     settings = settings_of(objects, tmp_path)
     triggers = [
         trigger["metadata"]
@@ -314,36 +309,28 @@ def test_no_text_of_the_values_becomes_yaml(helm: Helm, text: str) -> None:
 def test_a_url_with_a_password_is_refused_and_not_repeated(
     template: Helm, setting: str, password: str
 ) -> None:
-    more: dict[str, Any] = {"settings": URLS}
-    *tables, name = setting.split(".")
-    inner: dict[str, Any] = {name: f"https://user:{password}@host:1/x"}
-    for table in reversed(tables):
-        inner = {table: inner}
-    ended = template(merged(more, inner))
+    inner: Any = f"https://user:{password}@host:1/x"
+    for name in reversed(setting.split(".")):
+        inner = {name: inner}
+    ended = template(merged({"settings": URLS}, inner))
     assert ended.returncode != 0
     assert f"{setting} has a user or a password in its URL" in ended.stderr
     assert password not in ended.stderr
 
 
 def test_another_round_image_or_setting_is_another_job(render: Render) -> None:
-    def name_of(*more: dict[str, Any]) -> str:
-        jobs = [
-            o
-            for o in render(merged(ALL, *more))
-            if o["kind"] == "Job" and "-round-" in o["metadata"]["name"]
-        ]
-        assert len(jobs) == 1
-        return str(jobs[0]["metadata"]["name"])
+    def name_of(**more: Any) -> str:
+        return str(one(render(merged(ALL, more)), "Job", "", "-round-")["metadata"]["name"])
 
     first = name_of()
     assert first.startswith("shop-cogr-round-1-")
-    changed = [
-        {"training": {"round": 2}},
-        {"jobs": {"image": {"tag": "next"}}},
-        {"settings": {"training": {"seed": 1}}},
+    others = [
+        name_of(training={"round": 2}),
+        name_of(jobs={"image": {"tag": "next"}}),
+        name_of(settings={"training": {"seed": 1}}),
     ]
-    assert len({first, *(name_of(change) for change in changed)}) == 4
-    assert name_of({"expander": {"replicas": 5}}) == first
+    assert len({first, *others}) == 4
+    assert name_of(expander={"replicas": 5}) == first
 
 
 def test_the_rules_of_the_chart_itself_hold(helm_unittest: Helm) -> None:
