@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 
 from cogr.differences import Difference, differences
 from cogr.errors import SnapshotError
-from cogr.snapshots import (
-    Provenance,
-    Row,
-    Snapshot,
-    writing,
-)
+from cogr.snapshots import Provenance, Row, Snapshot, writing
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 

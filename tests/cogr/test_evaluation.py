@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from cogr.errors import SnapshotError
 from cogr.metrics import figures_of_pair, rows_of_queries
-from cogr.records import Dataset, Item, Query, Side
-from cogr.snapshots import Provenance, Row, Snapshot
+from cogr.records import Dataset, Item, Query
+from cogr.snapshots import Provenance, Row
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends.memory import MemoryBackend, mirror_of
+from tests.indexers.backends.backend_worlds import frozen
 from tests.shops import training_shop
 from trainers.evaluation import evaluate
 
@@ -22,11 +23,6 @@ WORDS = ["sofa", "couch", "lamp", "oak", "rug"]
 word_lists = st.lists(st.sampled_from(WORDS), unique=True, max_size=3)
 IDS = ["a", "b", "c", "d"]
 weights = st.sampled_from([0.25, 1.0, 3.0])
-
-
-def frozen(store: Store, side: Side, rows: dict[str, tuple[str, list[str]]]) -> Snapshot:
-    ordered = (Row(id_, text, tuple(words)) for id_, (text, words) in sorted(rows.items()))
-    return write_snapshot(store, side, ordered, Provenance())
 
 
 @settings(max_examples=40, deadline=None)
@@ -52,11 +48,11 @@ def test_a_mirror_and_a_backend_give_one_f1(
         "0",
     )
     store = Store("memory://evaluation")
-    item = frozen(store, "item", {id_: (f"title {id_}", words) for id_, words in items.items()})
+    rows = [Row(id_, f"title {id_}", tuple(words)) for id_, words in items.items()]
+    item = frozen(store, "item", rows)
+    words = (tuple(words) for words, _, _ in asked)
     query = frozen(
-        store,
-        "query",
-        {one.id: (one.text, words) for one, (words, _, _) in zip(queries, asked, strict=True)},
+        store, "query", [Row(q.id, q.text, w) for q, w in zip(queries, words, strict=True)]
     )
     backend = MemoryBackend(store)
     backend.push(item)
@@ -66,7 +62,7 @@ def test_a_mirror_and_a_backend_give_one_f1(
 
 
 def test_a_query_that_the_snapshot_lacks_is_refused_or_asked_by_its_text() -> None:
-    query = frozen(Store("memory://lacking"), "query", {"q1": ("sofa", ["couch"])})
+    query = frozen(Store("memory://lacking"), "query", [Row("q1", "sofa", ("couch",))])
     asked = [Query("q1", "sofa"), Query("q2", "lamp")]
     found = rows_of_queries(asked, query, unknown=True)
     assert {id_: row.keywords for id_, row in found.items()} == {"q1": ("couch",), "q2": ()}
@@ -78,8 +74,8 @@ def test_a_query_that_the_snapshot_lacks_is_refused_or_asked_by_its_text() -> No
 def test_weights_change_the_ranks_of_a_pair_and_not_its_f1() -> None:
     """By its keywords a comes first, by their weights b, which is the relevant one."""
     store = Store("memory://weighed")
-    items = {"a": ("title a", ["sofa", "rug"]), "b": ("title b", ["couch"]), "c": ("title c", [])}
-    item = frozen(store, "item", items)
+    items = {"a": ("sofa", "rug"), "b": ("couch",), "c": ()}
+    item = frozen(store, "item", [Row(id_, f"title {id_}", own) for id_, own in items.items()])
     plain = Row("q", "divan", ("sofa", "rug", "couch"))
     shop = training_shop([Item(id_, f"title {id_}") for id_ in items], {"q": ("divan", ["b"])})
     dataset = replace(shop, queries={"test": shop.queries["train"]}, judged={"q": {"b": 1.0}})
@@ -94,9 +90,7 @@ def test_weights_change_the_ranks_of_a_pair_and_not_its_f1() -> None:
 
     heavy = replace(plain, weights=(1.0, 1.0, 5.5, 1.0))
     before, after = figures(plain), figures(heavy)
-    assert {name: before[name] for name in ("p", "r", "f1")} == {
-        name: after[name] for name in ("p", "r", "f1")
-    }
+    assert all(before[name] == after[name] for name in ("p", "r", "f1"))
     assert (before["mrr@10"], after["mrr@10"]) == (0.5, 1.0)
     assert after["ndcg@10"] == 1.0 > before["ndcg@10"]
     weighed = write_snapshot(store, "query", [heavy], Provenance())

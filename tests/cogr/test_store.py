@@ -150,13 +150,10 @@ def test_a_read_only_folder_is_one_sentence(tmp_path: Path) -> None:
         Store(tmp_path).write("a/x", b"1")
 
 
-def test_a_store_in_the_place_of_a_file_is_one_sentence(tmp_path: Path) -> None:
+def test_what_is_no_store_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageError, match="point the setting store at a folder"):
         Store(tmp_path / "file").write("x", b"1")
-
-
-def test_an_unknown_scheme_is_one_sentence() -> None:
     with pytest.raises(StorageError, match="can't be opened"):
         Store("nosuch://bucket")
 

@@ -9,21 +9,22 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+
+def _http(
+    body: bytes, length: int, status: str = "200 OK", kind: str = "application/json"
+) -> bytes:
+    head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n"
+    return head.encode() + body
+
+
 BAD_ANSWERS = {
     "noise": bytes(range(256)) * 40,
-    "web page": (
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 15\r\n\r\n<html>hi</html>"
-    ),
-    "wrong json": (
-        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
-        b'13\r\n\r\n{"hits": [1]}'
-    ),
-    "list": (
-        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 8\r\n\r\n[[null]]"
-    ),
-    "null": b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 4\r\n\r\nnull",
-    "error": b"HTTP/1.1 500 Oh\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
-    "half": b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{",
+    "web page": _http(b"<html>hi</html>", 15, kind="xhtml+xml"),
+    "wrong json": _http(b'{"hits": [1]}', 13),
+    "list": _http(b"[[null]]", 8),
+    "null": _http(b"null", 4),
+    "error": _http(b"{}", 2, "500 Oh"),
+    "half": _http(b"{", 500),
     "redis types": b"%1\r\n+server\r\n:5\r\n*2\r\n$-1\r\n:7\r\n",
     "redis error": b"-ERR nothing works here\r\n" * 20,
     "redis huge": b"$999999999999\r\nabc",

@@ -6,14 +6,10 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from cogr.records import Side, types_of
-from cogr.snapshots import (
-    Provenance,
-    Row,
-    Snapshot,
-    rounded,
-)
+from cogr.snapshots import Provenance, Row, Snapshot, rounded
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 
@@ -45,14 +41,15 @@ SHOPPERS = [
 ]
 
 
-def frozen(store: Store, side: Side, rows: Sequence[Row], round_: int = 0) -> Snapshot:
+def frozen(
+    store: Store, side: Side, rows: Sequence[Row], round_: int = 0, **generator: Any
+) -> Snapshot:
     """A snapshot of rows in any order."""
     types = types_of(
         ((row.id, row.fields_json) for row in rows), {name for row in rows for name in row.fields}
     )
-    return write_snapshot(
-        store, side, sorted(rows, key=lambda row: row.id), Provenance(round=round_), types
-    )
+    provenance = Provenance(round=round_, generator=generator)
+    return write_snapshot(store, side, sorted(rows, key=lambda row: row.id), provenance, types)
 
 
 def priced(rows: Sequence[Row]) -> list[Row]:

@@ -39,12 +39,10 @@ def placed(example: str, world: ClientWorld) -> str:
     real = {
         "http://localhost:8600": world.expander["up"],
         "http://localhost:9200": world.opensearch["up"],
-    }
-    for written, address in {
-        **real,
         '"shop': f'"{world.prefix}',
         "PREFIX=shop": f"PREFIX={world.prefix}",
-    }.items():
+    }
+    for written, address in real.items():
         example = example.replace(written, address)
     return example
 

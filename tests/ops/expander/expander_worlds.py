@@ -17,16 +17,16 @@ from granian.constants import Interfaces
 from granian.log import LogLevels
 from granian.server.embed import Server
 
-from cogr.records import Side, types_of
+from cogr.records import Side
 from cogr.settings import load_settings
-from cogr.snapshots import Provenance, Row, Snapshot
-from cogr.snapshots.writing import write_snapshot
+from cogr.snapshots import Row, Snapshot
 from indexers.release import release
 from indexers.release.order import push_and_verify
 from indexers.workspace import Workspace
 from ops.expander.app import create_app, free_address
 from ops.expander.expander import Parts, make_parts
 from ops.playground import add_playground
+from tests.indexers.backends.backend_worlds import frozen
 from tests.shops import write_shop
 
 ITEMS = [
@@ -74,20 +74,10 @@ def workspace(folder: Path, *overrides: str) -> Workspace:
 
 
 def freeze(
-    workspace: Workspace,
-    side: Side,
-    rows: list[Row],
-    round_: int = 0,
-    **generator: Any,
+    workspace: Workspace, side: Side, rows: list[Row], round_: int = 0, **generator: Any
 ) -> Snapshot:
     """A snapshot in the workspace's store, pushed and verified."""
-    provenance = Provenance(round=round_, generator=generator)
-    types = types_of(
-        ((row.id, row.fields_json) for row in rows), {name for row in rows for name in row.fields}
-    )
-    snapshot = write_snapshot(
-        workspace.store, side, sorted(rows, key=lambda row: row.id), provenance, types
-    )
+    snapshot = frozen(workspace.store, side, rows, round_, **generator)
     push_and_verify(workspace.backend, workspace.store, snapshot)
     return snapshot
 

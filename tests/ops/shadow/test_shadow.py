@@ -19,9 +19,9 @@ import pytest
 from typer.main import get_command
 
 from cogr.datasets.query_logs import Searched
-from cogr.errors import DataError, ServiceError
+from cogr.errors import ServiceError
 from indexers.backends import Words
-from indexers.backends.opensearch.search import Fields, blended_body, query_body
+from indexers.backends.opensearch.search import blended_body, query_body
 from ops.cli import app
 from ops.shadow import (
     IN_A_ROW,
@@ -66,12 +66,11 @@ def test_a_filled_body_holds_the_query_as_data(tmp_path: Path) -> None:
 
 
 def test_what_serves_is_the_clause_of_the_expander() -> None:
-    words, fields = Words("sofa {{query}}", 0.5), Fields("own", ["title"], ["title"], id=None)
-    served = blended_body({"a": 2.0}, words, fields)
-    assert SERVED.fill(words.text, expanded({"a": 2.0}, clause=served)) == {"query": served}
+    served = blended_body({"a": 2.0}, Words("sofa {{query}}", 0.5))
+    answer = expanded({"a": 2.0}, clause=served)
+    assert SERVED.fill("sofa {{query}}", answer) == {"query": served}
     body = Body({"query": {"bool": {"must": ["{{blend}}"]}}}, "body.json")
-    filled = body.fill(words.text, expanded({"a": 2.0}, clause=served))
-    assert filled == {"query": {"bool": {"must": [served]}}}
+    assert body.fill("sofa {{query}}", answer) == {"query": {"bool": {"must": [served]}}}
 
 
 def expanded(keywords: dict[str, float], **more: Any) -> dict[str, Any]:
@@ -220,6 +219,10 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cogr_ops: Command) 
         ("new.json", "{}", ("log.jsonl", "--candidate", "new.json"), 2, (
             'new.json has no "{{clause}}"; put it where the clause of the keywords belongs.'
         )),
+        ("x", "", ("log.jsonl", "--candidate", "new.json"), 2, (
+            "The request body new.json is not there; write the JSON of a search with {{query}} in "
+            "it."
+        )),
         ("x", "", ("log.jsonl",), 3, (
             "OpenSearch at http://127.0.0.1:9 can't be reached (searching products); check that "
             "it runs and that opensearch.url is right; the same command goes on from here."
@@ -238,11 +241,6 @@ def test_bad_input_is_one_sentence(
     (tmp_path / name).write_text(content)
     ended = command(*arguments)
     assert (ended.status, ended.err.splitlines(), ended.out) == (status, [sentence], "")
-
-
-def test_a_body_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="body.json is not there; write the JSON of a search"):
-        Body.read(tmp_path / "body.json", keywords=True)
 
 
 def test_the_guides_commands_are_commands() -> None:
