@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import tomllib
-from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -25,11 +24,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COGR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def doctor(elsewhere: Path, cogr_ops: Command) -> Command:
-    return partial(cogr_ops, "doctor")
 
 
 def by_name() -> dict[str, Finding]:
@@ -64,12 +58,12 @@ def test_every_extra_is_looked_for_by_all_that_it_requires(
 
 
 def test_what_is_there_and_what_is_missing(
-    elsewhere: Path, doctor: Command, monkeypatch: pytest.MonkeyPatch
+    elsewhere: Path, cogr_ops: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = by_name()
     assert {*named} >= {"cogr", "java", "maven", "opensearch", "redis", "valkey", "store"}
     assert (named["store"].state, named["opensearch"].state) == ("ok", "missing")
-    told = doctor("--json")
+    told = cogr_ops("doctor", "--json")
     assert (told.status, told.err) == (0, "")
     assert {one["name"] for one in told.json["findings"]} == set(named)
     # It looks and leaves nothing.
@@ -87,10 +81,10 @@ def test_what_is_there_and_what_is_missing(
     ],
 )
 def test_what_is_configured_and_broken_is_exit_1(
-    elsewhere: Path, doctor: Command, written: str, told: str
+    elsewhere: Path, cogr_ops: Command, written: str, told: str
 ) -> None:
     (elsewhere / "cogr.toml").write_text(f"[dataset]\nloader = 'beir'\n{written}")
-    ended = doctor()
+    ended = cogr_ops("doctor")
     assert ended.status == 1
     (line,) = [line for line in ended.out.splitlines() if line.startswith("broken")]
     assert told in line

@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import subprocess
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -38,27 +39,21 @@ def arguments(world: ClientWorld, case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def blocking(world: ClientWorld, case: dict[str, Any]) -> Found:
-    options = case.get("options", {})
-    with Client(**arguments(world, case)) as client:
-        found = client.search(case["query"], **options)
-        for _ in range(1, case.get("page", 1)):
-            found = client.search(case["query"], **options, search_after=found.hits[-1].sort)
-    return found
+def found_by(kind: type[Client | AsyncClient], world: ClientWorld, case: dict[str, Any]) -> Found:
+    """The page of a search that a case asks for."""
 
+    async def search() -> Any:
+        client: Any = kind(**arguments(world, case))
+        waits, more = kind is AsyncClient, dict[str, Any]()
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(client) if waits else stack.enter_context(client)
+            for _ in range(case.get("page", 1)):
+                found = client.search(case["query"], **case.get("options", {}), **more)
+                found = await found if waits else found
+                more = {"search_after": found.hits[-1].sort if found.hits else ()}
+            return found
 
-def asking(world: ClientWorld, case: dict[str, Any]) -> Found:
-    async def search() -> Found:
-        options = case.get("options", {})
-        async with AsyncClient(**arguments(world, case)) as client:
-            found = await client.search(case["query"], **options)
-            for _ in range(1, case.get("page", 1)):
-                found = await client.search(
-                    case["query"], **options, search_after=found.hits[-1].sort
-                )
-        return found
-
-    return asyncio.run(search())
+    return asyncio.run(search())  # type: ignore[no-any-return]
 
 
 def seen(found: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
@@ -87,19 +82,19 @@ def seen(found: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("case", "search"),
-    [*((case, blocking) for case in CONFORMANCE["cases"]), *((case, asking) for case in SOME)],
+    ("case", "kind"),
+    [*((case, Client) for case in CONFORMANCE["cases"]), *((case, AsyncClient) for case in SOME)],
     ids=lambda given: given["name"] if isinstance(given, dict) else given.__name__,
 )
-def test_python(world: ClientWorld, case: dict[str, Any], search: Any) -> None:
+def test_python(world: ClientWorld, case: dict[str, Any], kind: Any) -> None:
     expected = case["expect"]
     if "error" in expected:
         with pytest.raises(
             {"refused": RefusedError, "search": SearchError, "option": TypeError}[expected["error"]]
         ):
-            search(world, case)
+            found_by(kind, world, case)
     else:
-        found = json.loads(json.dumps(asdict(search(world, case))))
+        found = json.loads(json.dumps(asdict(found_by(kind, world, case))))
         assert seen(found, expected) == expected
 
 

@@ -11,9 +11,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -40,22 +39,6 @@ from tests.commands import Command
 from tests.owned_servers import BRIEF
 
 AS_ROOT = os.geteuid() == 0
-
-
-@pytest.fixture
-def opensearch_command(alone: Command) -> Command:
-    return partial(alone, "opensearch")
-
-
-@pytest.fixture
-def redis_command(alone: Command) -> Command:
-    return partial(alone, "redis")
-
-
-@contextmanager
-def listening() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        yield taken.getsockname()[1]
 
 
 def stand_in(folder: Path, script: str) -> str:
@@ -95,11 +78,11 @@ def test_a_process_is_ended_even_if_it_ignores_that_and_a_dead_one_is_left_alone
 
 
 def test_a_node_that_ends_is_exit_3_with_its_last_words_and_its_log(
-    cache: Path, opensearch_command: Command
+    cache: Path, alone: Command
 ) -> None:
     script = "id -u; echo starting; echo 'java.lang.IllegalStateException: no luck'"
     home = stand_in(cache / "home", f'touch "$OPENSEARCH_TMPDIR/x" || exit 1; {script}')
-    ended = opensearch_command("start", "--name", "unlucky", COGR_OPENSEARCH_HOME=home)
+    ended = alone("opensearch", "start", "--name", "unlucky", COGR_OPENSEARCH_HOME=home)
     assert (ended.status, ended.out) == (3, "")
     log = cache / f"servers/{os.geteuid()}/opensearch/unlucky/output.log"
     assert "ended while starting: java.lang.IllegalStateException: no luck" in ended.sentence
@@ -119,34 +102,36 @@ def test_a_node_that_ends_is_exit_3_with_its_last_words_and_its_log(
 def test_a_wrong_wish_is_exit_2_and_one_sentence(
     alone: Command, group: str, arguments: list[str], told: str
 ) -> None:
-    with listening() as port:
-        words = [str(port) if word == "TAKEN" else word for word in arguments]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        words = [port if word == "TAKEN" else word for word in arguments]
         ended = alone(group, "start", *words)
     assert (ended.status, ended.err.count("\n")) == (2, 1)
     assert told in ended.err
 
 
-def test_a_cache_that_is_a_file_is_one_sentence(cache: Path, redis_command: Command) -> None:
+def test_a_cache_that_is_a_file_is_one_sentence(cache: Path, alone: Command) -> None:
     (cache / "file").touch()
-    ended = redis_command("start", COGR_CACHE_DIR=str(cache / "file"))
+    ended = alone("redis", "start", COGR_CACHE_DIR=str(cache / "file"))
     assert ended.err.count("\n") == 1
     assert "No server can be started" in ended.err
     assert "let COGR_CACHE_DIR name another folder" in ended.err
 
 
 def test_where_the_environment_names_a_server_none_is_started(
-    redis_command: Command, opensearch_command: Command, valkey: RedisSettings
+    alone: Command, valkey: RedisSettings
 ) -> None:
     named = {"COGR_REDIS__URL": str(valkey.url)}
-    started = redis_command("start", "--json", **named)
+    started = alone("redis", "start", "--json", **named)
     assert (started.status, started.json) == (0, {"url": valkey.url})
     assert "nothing is started" in started.err
-    ended = opensearch_command("start", "--json", COGR_OPENSEARCH__URL="http://127.0.0.1:9")
+    named = {"COGR_OPENSEARCH__URL": "http://127.0.0.1:9"}
+    ended = alone("opensearch", "start", "--json", **named)
     assert (ended.status, ended.json) == (0, {"url": "http://127.0.0.1:9"})
 
 
-def test_a_life_with_a_kill_and_a_restart(redis_command: Command) -> None:
-    here = redis_command
+def test_a_life_with_a_kill_and_a_restart(alone: Command) -> None:
+    here = partial(alone, "redis")
     started = here("start", "--name", "life", "--port", "0", "--json")
     assert started.status == 0, started.err
     first = read_state(Path(started.json["folder"]))
@@ -184,15 +169,15 @@ def test_two_starts_at_once_share_one_server_and_two_names_no_port(
     assert first.url == same.url != second.url
 
 
-def test_a_damaged_state_is_one_sentence(cache: Path, redis_command: Command) -> None:
+def test_a_damaged_state_is_one_sentence(cache: Path, alone: Command) -> None:
     file = cache / f"servers/{os.geteuid()}/valkey/harmed/state.json"
     file.parent.mkdir(parents=True)
     file.write_text('{"pid": 1')
     sentence = f"{file} can't be read; end its process if it runs, and delete"
-    ended = redis_command("start", "--name", "harmed")
+    ended = alone("redis", "start", "--name", "harmed")
     assert (ended.status, ended.err.count("\n")) == (2, 1)
     assert sentence in ended.err
-    ended = redis_command("stop", "--json")
+    ended = alone("redis", "stop", "--json")
     assert (ended.status, ended.json) == (0, {"stopped": [], "removed": []})
     assert sentence in ended.err
 
