@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from redis import Redis
 
 from cogr.errors import ServiceError, SettingsError
 from cogr.settings.indexing import GeneratorSettings, RedisSettings
-from indexers.fleet.broker import Broker, make_app, printable, queue_of
-from ops.expander.precomputed import connect
+from indexers.fleet.broker import Broker, make_app, printable, queue_of, url_of
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_one_url_says_all_to_broker_and_cache(
 ) -> None:
     redis = RedisSettings(url=url)
     assert make_app(redis).conf.broker_url == broker
-    client: Any = connect(redis)
+    client: Any = Redis.from_url(url_of(redis))
     assert client.connection_pool.connection_kwargs.get("db", 0) == database
     assert printable(redis) == (shown or "unix:///run/v.sock")
 
