@@ -1,5 +1,5 @@
-"""cogr-index: from entities to a published index. `rebuild` and `update`; the other commands are in
-`release` and `snapshots`.
+"""cogr-index: from entities to a published index. The commands that change what the backend has:
+rebuild, update, publish, rollback, verify, prune; the others are in `snapshots`.
 
 Options and output only; the work is in the packages beside.
 """
@@ -7,14 +7,21 @@ Options and output only; the work is in the packages beside.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from typer import Option
+from typer import Argument, Option
 
-from indexers.cli import console, release, snapshots
-from indexers.cli.console import Call, common_options, time_of
+from cogr.errors import CheckFailedError, UserError
+from indexers.cli import console, snapshots
+from indexers.cli.console import Call, common_options
+from indexers.tables import Table, plain
 from indexers.telemetry.terminal import progress_bar
+
+if TYPE_CHECKING:
+    from indexers.release import Released
+    from indexers.release.external import ForeignIndex
 
 app = console.program(
     "cogr-index",
@@ -64,23 +71,11 @@ def _told(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in told.items() if name not in hidden}
 
 
-ChangedOption = Annotated[
-    Path | None,
-    Option(
-        help='File of changes, one JSON object a line: a record, or {"id": ..., "deleted": true}.'
-    ),
-]
-LogOption = Annotated[
-    list[Path] | None,
-    Option(
-        "--from-log",
-        help="Query log: its new frequent queries get keywords. Repeatable; .gz is fine.",
-    ),
-]
-SaveOption = Annotated[
-    Path | None,
-    Option(help="Add the log's frequent queries to this file of queries, if it lacks them."),
-]
+CHANGES = 'File of changes, one JSON object a line: a record, or {"id": ..., "deleted": true}.'
+LOG = "Query log: its new frequent queries get keywords. Repeatable; .gz is fine."
+SAVE = "Add the log's frequent queries to this file of queries, if it lacks them."
+SINCE = "Records updated since then, by the data set's own dates, such as 2026-01-31."
+COUNT = "Fewest clients that asked a query; fewest searches in a log without clients."
 
 
 @app.command()
@@ -91,23 +86,11 @@ def update(
         Option(help="Items, queries; or both: items, and known queries that gain by them."),
     ],
     call: Call,
-    changed: ChangedOption = None,
-    since: Annotated[
-        str | None,
-        Option(
-            metavar="TIME",
-            help="Records updated since then, by the data set's own dates, such as 2026-01-31.",
-        ),
-    ] = None,
-    log: LogOption = None,
-    min_count: Annotated[
-        int,
-        Option(
-            min=1,
-            help="Fewest clients that asked a query; fewest searches in a log without clients.",
-        ),
-    ] = 10,
-    save: SaveOption = None,
+    changed: Annotated[Path | None, Option(help=CHANGES)] = None,
+    since: Annotated[datetime | None, console.time_option(SINCE)] = None,
+    log: Annotated[list[Path] | None, Option("--from-log", help=LOG)] = None,
+    min_count: Annotated[int, Option(min=1, help=COUNT)] = 10,
+    save: Annotated[Path | None, Option(help=SAVE)] = None,
     push: console.PushOption = True,
     publish: console.PublishOption = True,
     workers: console.WorkersOption = None,
@@ -120,11 +103,10 @@ def update(
     """
     from indexers.rebuild.update import UpdateRequest, update_both, update_side
 
-    time = time_of(since) if since is not None else None
     request = UpdateRequest(
         side="item" if side == "both" else side,
         changed=changed,
-        since=time,
+        since=since,
         log=log or None,
         min_count=min_count,
         save=save,
@@ -141,17 +123,192 @@ def update(
     call.show("Updated", payload, told=_told(payload))
 
 
-app.command()(snapshots.status)
-app.command()(release.publish)
-app.command()(release.rollback)
-app.command()(release.verify)
+IntoOption = Annotated[
+    str | None,
+    Option(
+        metavar="INDEX",
+        help="An index of your own (or its alias), such as the product index, instead of CoGR's.",
+    ),
+]
+FieldOption = Annotated[
+    str, Option(help="With --into: name of the keyword field, and prefix of those of snapshots.")
+]
+IdFieldOption = Annotated[
+    str,
+    Option(
+        "--id-field",
+        help="With --into: the documents' field that holds the item's id, such as sku.",
+    ),
+]
+
+
+@app.command()
+@common_options()
+def publish(
+    call: Call,
+    snapshots: Annotated[
+        list[str] | None,
+        Argument(
+            help="One snapshot, or a pair. With --into or publish.rules, what serves by default."
+        ),
+    ] = None,
+    *,
+    gate: Annotated[
+        bool, Option(help="First check failures, and compare with what serves, by publish.*.")
+    ] = True,
+    switch: Annotated[
+        bool, Option(help="Let them serve; otherwise only push them, beside what serves.")
+    ] = True,
+    into: IntoOption = None,
+    field: FieldOption = "cogr_keywords",
+    id_field: IdFieldOption = "_id",
+) -> None:
+    """Publish snapshots, all of them by one atomic switch.
+
+    What is not in the backend yet is written there and verified first. With --into, write an item
+    snapshot to a field of an index of your own, and let searches use it, together with its query
+    snapshot if you name one.
+    """
+    from indexers.release import release
+
+    workspace, ids = call.workspace, snapshots or []
+    if into:
+        if not switch:
+            raise UserError("--no-switch and --into exclude each other; leave one of them out.")
+        merged = _index(call, into, field, id_field).publish(ids, console.note, gate=gate)
+        call.show(f"Serving in {into}", merged.as_dict())
+        return
+    if not ids and workspace.settings.publish.rules:
+        ids = _serving(call)
+    if not ids:
+        raise UserError("Nothing is named to be published; name a snapshot (cogr-index list).")
+    released = release(workspace, ids, switch=switch, gate=gate, say=console.note)
+    if switch:
+        _show(call, "Serving now", released)
+    else:
+        call.show("Pushed", {"indexes": dict(released.indexes)})
+
+
+def _index(call: Call, into: str, field: str, id_field: str) -> ForeignIndex:
+    from indexers.release.external import ForeignIndex
+
+    return ForeignIndex(call.workspace, into, field, id_field)
+
+
+def _serving(call: Call) -> list[str]:
+    return [id_ for id_ in call.workspace.backend.serving().values() if id_]
+
+
+@app.command()
+@common_options()
+def rollback(
+    call: Call,
+    to: Annotated[
+        list[str] | None,
+        Option(help="Snapshot to go back to; by default the one that served before."),
+    ] = None,
+    into: IntoOption = None,
+    field: FieldOption = "cogr_keywords",
+    id_field: IdFieldOption = "_id",
+) -> None:
+    """Publish what served before, by the same atomic switch.
+
+    Each rollback goes one step further back.
+    """
+    from indexers.release import roll_back
+
+    if into:
+        merged = _index(call, into, field, id_field).roll_back(to or [], console.note)
+        call.show(f"Serving in {into}", merged.as_dict())
+    else:
+        _show(call, "Rolled back", roll_back(call.workspace, to or [], console.note))
+
+
+def _show(call: Call, title: str, released: Released) -> None:
+    values = {side: id_ or "nothing" for side, id_ in released.serving.items()}
+    for side, before in released.before.items():
+        same = before == released.serving[side]
+        values[side] += " (as before)" if same else f" (before: {before or 'nothing'})"
+    call.emit(released.as_dict(), Table.of(title, values).show)
+
+
+@app.command()
+@common_options()
+def verify(
+    snapshot: Annotated[
+        str | None, Argument(help="Id of a snapshot; what serves by default.")
+    ] = None,
+    *,
+    call: Call,
+    quick: Annotated[
+        bool,
+        Option("--quick", help="Compare only a sample of the documents, as before publishing."),
+    ] = False,
+    into: IntoOption = None,
+    field: FieldOption = "cogr_keywords",
+    id_field: IdFieldOption = "_id",
+) -> None:
+    """Compare the backend with the snapshot: every document, the count, and live results bit for
+    bit.
+
+    With --into, compare the keywords of every document of an index of your own.
+    """
+    if into:
+        found = _index(call, into, field, id_field).verify()
+        call.show(f"Keywords in {into}", found.as_dict())
+        if found.coverage.lacking or found.coverage.different:
+            told = found.coverage.spoken(found.index)
+            raise CheckFailedError(f"{told}; run cogr-index publish --into {into}.")
+        return
+    ids = [snapshot] if snapshot else _serving(call)
+    if not ids:
+        raise UserError(
+            "Nothing serves yet, so there is nothing to verify: run cogr-index rebuild, or name "
+            "a snapshot."
+        )
+    verified = {id_: _verified(call, id_, quick=quick) for id_ in ids}
+    call.show("", {"verified": verified}, told={f"{id_}: equal": verified[id_] for id_ in ids})
+
+
+def _verified(call: Call, id_: str, *, quick: bool) -> dict[str, Any]:
+    from cogr.snapshots import open_snapshot
+    from indexers.release import order
+
+    workspace, opened = call.workspace, open_snapshot(call.workspace.store, id_)
+    with progress_bar(f"documents of {id_}", opened.manifest.entities) as advance:
+        backend, every = workspace.backend, not quick
+        found = order.verify(backend, workspace.store, opened, every=every, advance=advance)
+    return plain(found)
+
+
+@app.command()
+@common_options()
+def prune(
+    call: Call,
+    keep: Annotated[
+        int, Option(min=0, help="Snapshots of each side to keep, the newest ones.")
+    ] = 3,
+    files: Annotated[
+        bool, Option("--files", help="Remove their files from the store too.")
+    ] = False,
+    dry_run: console.DryRunOption = False,
+) -> None:
+    """Remove old snapshots from the backend, but never those that serve or that a training run
+    names.
+    """
+    from indexers.release.inventory import prune as remove
+
+    workspace, title = call.workspace, "Would be removed" if dry_run else "Removed"
+    store, backend = workspace.store, workspace.backend
+    pruned = remove(store, backend, keep, files=files, dry_run=dry_run, say=console.note)
+    call.show(title, {"dry_run": dry_run, **plain(pruned)})
+
+
+for command in (snapshots.status, snapshots.search, snapshots.diff, snapshots.inspect):
+    app.command()(command)
 app.command(name="list")(snapshots.list_)
-app.command()(snapshots.search)
 app.add_typer(snapshots.export_app, name="export")
 app.add_typer(snapshots.import_app, name="import")
-app.command()(snapshots.diff)
-app.command()(release.prune)
-app.command()(snapshots.inspect)
 
 
 def main() -> None:

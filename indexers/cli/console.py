@@ -22,7 +22,7 @@ from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
@@ -250,8 +250,8 @@ def common_options(*, json: bool = True) -> Callable[[Callable[..., None]], Call
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        hints = get_type_hints(command, include_extras=True)
-        place = next(name for name, hint in hints.items() if hint is Call)
+        signature = inspect.signature(command, eval_str=True)
+        place = next(name for name, one in signature.parameters.items() if one.annotation is Call)
         program = _PROGRAMS[command.__module__.partition(".")[0]]
 
         @functools.wraps(command)
@@ -264,7 +264,7 @@ def common_options(*, json: bool = True) -> Callable[[Callable[..., None]], Call
             finally:
                 call.push_metrics(command.__name__, given.get("side"))
 
-        called.__signature__ = _spread(inspect.signature(command), hints, place, json)  # type: ignore[attr-defined]
+        called.__signature__ = _spread(signature, place, json)  # type: ignore[attr-defined]
         # What typer resolves names by; those of the signature are resolved already.
         called.__annotations__ = {}
         return called
@@ -272,17 +272,13 @@ def common_options(*, json: bool = True) -> Callable[[Callable[..., None]], Call
     return decorate
 
 
-def _spread(
-    signature: inspect.Signature, hints: Mapping[str, Any], place: str, json: bool
-) -> inspect.Signature:
+def _spread(signature: inspect.Signature, place: str, json: bool) -> inspect.Signature:
     parameters = []
     for name, parameter in signature.parameters.items():
         if name == place:
             parameters += [_option("config", ConfigOption), _option("set_", SetOption)]
         else:
-            parameters.append(
-                parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
-            )
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
     parameters += [_option("json_", JsonOption, False)] if json else []
     parameters.append(_option("verbose", VerboseOption, False))
     return signature.replace(parameters=parameters)
@@ -320,14 +316,12 @@ def program(name: str, help_: str) -> typer.Typer:
     return app
 
 
-def time_of(text: str) -> datetime:
-    """The value of --since. Raises SettingsError."""
-    from cogr.datasets.fields import in_utc
-    from cogr.errors import SettingsError
+def time_option(help_: str) -> Any:
+    """The option --since, a day or a time such as 2026-01-31T12:00:00Z; without a zone in UTC."""
 
-    try:
+    def parse(text: str) -> datetime:
+        from cogr.datasets.fields import in_utc
+
         return in_utc(datetime.fromisoformat(text))
-    except ValueError as error:
-        raise SettingsError(
-            f"--since {text!r} is not a time; write one such as 2026-01-31 or 2026-01-31T12:00:00Z."
-        ) from error
+
+    return Option(metavar="TIME", parser=parse, help=help_)

@@ -5,11 +5,10 @@ Options and output only; the work is in the packages beside.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -18,14 +17,12 @@ from typer import Argument, Option
 from cogr.errors import SettingsError, UserError
 from cogr.records import SIDES, Side, Split
 from indexers.cli import console
-from indexers.cli.console import Call, SideOption, common_options, time_of
-from indexers.tables import Table
+from indexers.cli.console import Call, SideOption, common_options
+from indexers.tables import Table, pick
 
 if TYPE_CHECKING:
     from indexers.search import Answered
     from indexers.workspace import Workspace
-
-log = logging.getLogger(__name__)
 
 
 @common_options()
@@ -34,26 +31,11 @@ def list_(call: Call) -> None:
     from indexers.release.inventory import listing
 
     rows = listing(call.workspace)
-    call.emit({"snapshots": rows}, listed(rows).show)
-
-
-def listed(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The listing as a table. --json has the rest."""
-    shown = [
-        {
-            "snapshot": row["snapshot"],
-            "state": row["state"],
-            "created": row["created"],
-            "entities": "" if row["entities"] is None else row["entities"],
-        }
-        for row in rows
-    ]
-    notes = [
-        f"{row['damage']}{' It serves.' if row['serving'] else ''}"
-        for row in rows
-        if row["state"] == "damaged"
-    ]
-    return Table("" if rows else "No snapshot yet: run cogr-index rebuild.", shown, notes)
+    shown = pick(rows, {name: name for name in ("snapshot", "state", "created", "entities")})
+    damaged = [row for row in rows if row["state"] == "damaged"]
+    notes = [f"{row['damage']}{' It serves.' if row['serving'] else ''}" for row in damaged]
+    title = "" if rows else "No snapshot yet: run cogr-index rebuild."
+    call.emit({"snapshots": rows}, Table(title, shown, notes).show)
 
 
 @common_options()
@@ -205,33 +187,27 @@ def export_keywords(
     call.show("Exported", facts)
 
 
-IndexOption = Annotated[str, Option(help="An index, an alias or a pattern of opensearch.url.")]
-IdOption = Annotated[str, Option("--id", help="Field of the id; the document's own by default.")]
-TextOption = Annotated[
-    list[str] | None,
-    Option(metavar="FIELD,...", help="Field of the text; several are joined. Repeatable."),
-]
-UpdatedOption = Annotated[str, Option(help="Field with the time of the item's last change.")]
-FieldOption = Annotated[
-    list[str] | None,
-    Option(metavar="NAME[=FIELD]", help="One more field, for publish.fields. Repeatable."),
-]
-ItemsOption = Annotated[
-    Path | None, Option(help="File of JSON lines; the data set's items.jsonl by default.")
-]
-
-
 @import_app.command("items")
 @common_options()
 def import_items(
     call: Call,
-    index: IndexOption,
-    id_: IdOption = "_id",
+    index: Annotated[str, Option(help="An index, an alias or a pattern of opensearch.url.")],
+    id_: Annotated[
+        str, Option("--id", help="Field of the id; the document's own by default.")
+    ] = "_id",
     title: Annotated[str, Option(help="Field of the title.")] = "title",
-    text: TextOption = None,
-    updated: UpdatedOption = "",
-    field: FieldOption = None,
-    to: ItemsOption = None,
+    text: Annotated[
+        list[str] | None,
+        Option(metavar="FIELD,...", help="Field of the text; several are joined. Repeatable."),
+    ] = None,
+    updated: Annotated[str, Option(help="Field with the time of the item's last change.")] = "",
+    field: Annotated[
+        list[str] | None,
+        Option(metavar="NAME[=FIELD]", help="One more field, for publish.fields. Repeatable."),
+    ] = None,
+    to: Annotated[
+        Path | None, Option(help="File of JSON lines; the data set's items.jsonl by default.")
+    ] = None,
 ) -> None:
     """Write the documents of an index to the data set's items.jsonl.
 
@@ -274,7 +250,7 @@ def import_ubi(
         list[str] | None, Option(help="ubi_queries and ubi_events by default. Repeatable.")
     ] = None,
     since: Annotated[
-        str | None, Option(metavar="TIME", help="Only records not older than this.")
+        datetime | None, console.time_option("Only records not older than this.")
     ] = None,
 ) -> None:
     """Copy the indexes of User Behavior Insights to a file, for cogr-train labels from-clicks,
@@ -286,7 +262,7 @@ def import_ubi(
     from indexers.imports import copy_records
 
     cluster = Cluster(call.workspace.settings.opensearch)
-    time = None if since is None else ("timestamp", time_of(since))
+    time = None if since is None else ("timestamp", since)
     names = index or ("ubi_queries", "ubi_events")
     texts = QueryFilter()
     records = copy_records(
@@ -298,10 +274,7 @@ def import_ubi(
 
 JudgementFormat = Literal["trec", "beir", "quepid"]
 """Those of `cogr.datasets.judgements`."""
-TextsOption = Annotated[
-    Path | None,
-    Option(help="Texts of the queries, if the files have only ids: id, tab and text on each line."),
-]
+TEXTS = "Texts of the queries, if the files have only ids: id, tab and text on each line."
 SplitOption = Annotated[Split | None, Option(help="Only the queries of this split.")]
 
 
@@ -310,7 +283,7 @@ SplitOption = Annotated[Split | None, Option(help="Only the queries of this spli
 def import_labels(
     call: Call,
     files: Annotated[list[Path], Argument(metavar="FILE...", help="Judgements.")],
-    queries: TextsOption = None,
+    queries: Annotated[Path | None, Option(help=TEXTS)] = None,
 ) -> None:
     """Add judgements of other tools to the data set's queries.jsonl and labels.jsonl.
 
