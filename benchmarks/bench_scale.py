@@ -167,10 +167,10 @@ def measure(folder: Path, items: int, url: str | None) -> dict[str, dict[str, fl
     plan = stages.run("plan", lambda: make_plan(job))
     stages.run("generate", lambda: generate_missing(job, plan, lambda _: None))
     snapshot = stages.run("assemble", lambda: freeze(job, plan, {})).snapshot
-    backend, store = workspace.backend, workspace.store
+    backend = workspace.backend
     pushed = stages.run("push", lambda: backend.push(snapshot))
     stages.run("mirror", lambda: mirror_of(snapshot))
-    queries = stages.run("probes", lambda: probes(backend, store, snapshot, QUERIES))
+    queries = stages.run("probes", lambda: probes(backend, snapshot, QUERIES))
     stages.run("verify", lambda: backend.verify(snapshot, queries))
     stages.run("publish", lambda: backend.publish({"item": snapshot.id}))
     stages.rows["push"] |= {

@@ -186,18 +186,15 @@ def switching_lease(
     catalogue: str,
     doing: str,
     say: Say = log.info,
-    patience: float | None = None,
 ) -> Iterator[Lease]:
     """Hold the lease of a catalogue for the time of the block: to switch it, to prune it or to
     write its history. `say` gets one message that names the holder waited for.
 
-    Args:
-        patience: seconds to wait for a live holder; PATIENCE by default. A dead holder on this host
-            is replaced at once, a dead one on another host after CATALOGUE_SECONDS, twice that at
-            most. Then LockedError is raised.
+    A dead holder on this host is replaced at once, a dead one on another host after
+    CATALOGUE_SECONDS, twice that at most. Raises LockedError where a live one takes more than
+    PATIENCE.
     """
-    kind, said = lease_to_switch(catalogue), False
-    deadline = time.monotonic() + (PATIENCE if patience is None else patience)
+    kind, said, deadline = lease_to_switch(catalogue), False, time.monotonic() + PATIENCE
     with ExitStack() as stack:
         while True:
             try:

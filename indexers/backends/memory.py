@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -120,11 +121,25 @@ class Opened:
         textless = ""
         if words is not None:
             try:
-                return _blended(self.mirror, boosts, self.searched, words)
+                return self._blended(boosts, words)
             except MissingExtraError as error:
                 textless = str(error)
         ranking = self.mirror.search(boosts, size)
         return Ranked(ranking.dense, ranking.scores, ranking.total, textless=textless)
+
+    def _blended(self, boosts: Mapping[str, float], words: Words) -> Ranked:
+        searched, mirror, text = self.searched, self.mirror, words.text[:MOST_TEXT]
+        by_text = searched.texts.scores(text) * np.float32(words.boost)
+        ranking = mirror.search(boosts, len(mirror))
+        scores, more = by_text.copy(), np.ones(len(mirror), np.bool_)
+        scores[ranking.dense] += ranking.scores
+        more[ranking.dense] = more[searched.literal(text)] = False
+        buried = [word for word, weight in boosts.items() if weight == 0]
+        more[to_array(mirror.retrieved(buried))] = True
+        found = np.flatnonzero((scores > 0) | ~more)
+        best = found[np.lexsort((-scores[found], more[found]))]
+        total = int((~more).sum())
+        return Ranked(best, scores[best], total, found.size - total, by_text)
 
     def hits(
         self, found: Ranked, boosts: Mapping[str, float], size: int, *, explain: bool
@@ -209,7 +224,7 @@ class MemoryBackend:
             entities = manifest.entities if manifest else 0
             complete = self._pushed(id_).get("verified", False)
             listed.append(Listed(id_, side_of(id_), entities, id_ in serving, complete))
-        return sorted(listed, key=lambda one: (one.side, one.snapshot))
+        return sorted(listed, key=attrgetter("side", "snapshot"))
 
     def search(
         self,
@@ -223,8 +238,7 @@ class MemoryBackend:
         """The best entities that have one of `keywords`, and whose texts match the words by bm25s'
         BM25, which is built at first use.
         """
-        self._pushed(snapshot)
-        opened, boosts = self._opened(snapshot), boosts_of(keywords)
+        opened, boosts = self._searched(snapshot), boosts_of(keywords)
         found = opened.rank(boosts, words, size)
         hits = opened.hits(found, boosts, size, explain=explain)
         return SearchResult(found.total, hits, found.textless, found.more)
@@ -233,8 +247,7 @@ class MemoryBackend:
         self, keywords: Keywords, *, snapshot: str, words: Words | None = None
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
-        self._pushed(snapshot)
-        opened = self._opened(snapshot)
+        opened = self._searched(snapshot)
         found = opened.rank(boosts_of(keywords), words, len(opened.mirror))
         ids = map(opened.mirror.ids.__getitem__, found.dense[: found.total].tolist())
         hits = list(map(Hit, ids, found.scores.tolist()))
@@ -242,8 +255,7 @@ class MemoryBackend:
 
     def lookup(self, text: str, *, snapshot: str) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""
-        self._pushed(snapshot)
-        return self._opened(snapshot).row_of(text)
+        return self._searched(snapshot).row_of(text)
 
     def delete(self, snapshot: str) -> None:
         """Forget a pushed snapshot. Raises SnapshotError while it serves."""
@@ -258,6 +270,10 @@ class MemoryBackend:
     def close(self) -> None:
         """Close the opened mirrors."""
         self._opened.cache_clear()
+
+    def _searched(self, snapshot_id: str) -> Opened:
+        self._pushed(snapshot_id)
+        return self._opened(snapshot_id)
 
     def _pushed(self, snapshot_id: str) -> dict[str, bool]:
         note = self._note(snapshot_id)
@@ -322,11 +338,8 @@ class TextIndex:
         """Items that the text is the id of, or that have all of its words in one field."""
         own = self.places.get(text.strip().casefold())
         named = np.array([] if own is None else [own], np.int64)
-        return np.unique(
-            np.concatenate(
-                [named, self.texts.literal(text), self.owners[self.values.literal(text)]]
-            )
-        )
+        in_fields = self.owners[self.values.literal(text)]
+        return np.unique(np.concatenate([named, self.texts.literal(text), in_fields]))
 
 
 @dataclass(frozen=True)
@@ -341,23 +354,6 @@ class Ranked:
     more: int = 0
     by_text: NDArray[np.float32] | None = None
     textless: str = ""
-
-
-def _blended(
-    mirror: Mirror, boosts: Mapping[str, float], searched: TextIndex, words: Words
-) -> Ranked:
-    text = words.text[:MOST_TEXT]
-    by_text = searched.texts.scores(text) * np.float32(words.boost)
-    ranking = mirror.search(boosts, len(mirror))
-    scores, more = by_text.copy(), np.ones(len(mirror), np.bool_)
-    scores[ranking.dense] += ranking.scores
-    more[ranking.dense] = more[searched.literal(text)] = False
-    buried = [word for word, weight in boosts.items() if weight == 0]
-    more[to_array(mirror.retrieved(buried))] = True
-    found = np.flatnonzero((scores > 0) | ~more)
-    best = found[np.lexsort((-scores[found], more[found]))]
-    total = int((~more).sum())
-    return Ranked(best, scores[best], total, found.size - total, by_text)
 
 
 def _note_path(snapshot_id: str) -> str:
@@ -377,7 +373,8 @@ def _check(
             f"{snapshot.manifest.entities}; delete it and push again."
         )
     for number, row in zip(sorted(chosen), snapshot.rows(chosen), strict=True):
-        if mirror.keywords_of(number) != _keywords_and_self(row):
+        own = dict.fromkeys((*row.keywords, row.self_keyword))
+        if mirror.keywords_of(number) != tuple(filter(None, own)):
             raise CheckFailedError(
                 f"The mirror of {snapshot.id} has other keywords for {row.id!r} than the "
                 "snapshot; delete it and push again."
@@ -385,11 +382,6 @@ def _check(
         advance(1)
     totals = [mirror.search(boosts_of(one), len(mirror)).total for one in queries]
     return Verified(_note_path(snapshot.id), len(mirror), len(chosen), len(totals), sum(totals))
-
-
-def _keywords_and_self(row: Row) -> tuple[str, ...]:
-    own = row.self_keyword
-    return (*row.keywords, own) if own and own not in row.keywords else row.keywords
 
 
 _KEPT = 4

@@ -274,11 +274,9 @@ def _verified(call: Call, id_: str, *, quick: bool) -> dict[str, Any]:
     from cogr.snapshots import open_snapshot
     from indexers.release import order
 
-    workspace, opened = call.workspace, open_snapshot(call.workspace.store, id_)
+    opened, backend = open_snapshot(call.workspace.store, id_), call.workspace.backend
     with progress_bar(f"documents of {id_}", opened.manifest.entities) as advance:
-        backend, every = workspace.backend, not quick
-        found = order.verify(backend, workspace.store, opened, every=every, advance=advance)
-    return plain(found)
+        return plain(order.verify(backend, opened, every=not quick, advance=advance))
 
 
 @app.command()

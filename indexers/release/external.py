@@ -133,14 +133,15 @@ class ForeignIndex(Destination):
         field, again = field_of(target.field, id_), f"cogr-index publish --into {target.name}"
         with stage("verify", "item"):
             if target.serving is None:
-                _count("different")
+                prometheus.VERIFICATIONS.labels("item", "different").inc()
                 raise CheckFailedError(
                     f"{target.name} names {target.index}, which lacks the field {target.field} of "
                     f"{id_}; run {again}."
                 )
             mirror = mirror_of(open_snapshot(self.store, id_))
             found = compare(self._cluster, target, field, mirror)
-        _count("different" if found.lacking or found.different else "equal")
+        outcome = "different" if found.lacking or found.different else "equal"
+        prometheus.VERIFICATIONS.labels("item", outcome).inc()
         return Merged(id_, target.index, field, found)
 
     def _outcome(self, released: Released, say: Say) -> Merged:
@@ -207,7 +208,3 @@ class ForeignIndex(Destination):
             elif id_ != before.get("query"):
                 release(self.workspace, [id_], gate=False, rules=False)
         return before
-
-
-def _count(outcome: str) -> None:
-    prometheus.VERIFICATIONS.labels("item", outcome).inc()

@@ -13,7 +13,6 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from cogr.errors import SnapshotError
@@ -31,13 +30,7 @@ from cogr.store import Store
 from indexers.backends import Backend, Listed
 from indexers.generators.statistical.generator import old_fits
 from indexers.lease import Lease, switching_lease
-from indexers.release.order import (
-    kept_histories,
-    named_last,
-    previous,
-    read_history,
-    settle,
-)
+from indexers.release.order import kept_histories, previous, read_history, settle
 from indexers.workspace import Workspace
 
 _ID = re.compile(rb"\b" + ID.pattern.encode() + rb"\b")
@@ -60,13 +53,12 @@ def listing(workspace: Workspace) -> list[dict[str, Any]]:
 def _row(
     id_: str, manifest: Manifest | None, entry: Listed | None, damage: str | None
 ) -> dict[str, Any]:
-    serving = entry is not None and entry.serving
     entities = manifest.entities if manifest else entry.documents if entry else None
     return {
         "snapshot": id_,
         "side": side_of(id_),
-        "state": "damaged" if damage else "serving" if serving else _state(manifest, entry),
-        "serving": serving,
+        "state": "damaged" if damage else _state(manifest, entry),
+        "serving": entry is not None and entry.serving,
         "pushed": entry is not None and entry.complete,
         "entities": entities,
         "keywords": manifest.keywords if manifest else None,
@@ -78,10 +70,12 @@ def _row(
 
 
 def _state(manifest: Manifest | None, entry: Listed | None) -> str:
-    if manifest is None:
-        return "foreign"  # Another store pushed it to the same cluster.
     if entry is None:
         return "stored"
+    if entry.serving:
+        return "serving"
+    if manifest is None:
+        return "foreign"  # Another store pushed it to the same cluster.
     return "standby" if entry.complete else "half-written"
 
 
@@ -108,7 +102,9 @@ def named_by(store: Store, backend: Backend) -> dict[str, str]:
                 for id_ in _ID.findall(store.read(f"runs/{run}/{name}"))
             }
     for name in kept_histories(store):
-        used |= dict.fromkeys(named_last(store, name), f"what serves by {name}")
+        # One of the last two serves, whether or not the last switch was made.
+        for entry in read_history(store, name)[-2:]:
+            used |= dict.fromkeys(entry["serving"].values(), f"what serves by {name}")
     serving = backend.serving()
     with contextlib.suppress(SnapshotError):  # Nothing served before: no rollback to keep.
         entries = read_history(store, backend.catalogue)
@@ -171,25 +167,18 @@ def _found(store: Store, backend: Backend, keep: int, *, files: bool) -> Pruned:
 
 
 def _remove_all(store: Store, backend: Backend, pruned: Pruned, leases: Sequence[Lease]) -> None:
-    for remove, ids in (
-        (backend.delete, pruned.from_backend),
-        (partial(_remove, store), [f"snapshots/{id_}" for id_ in pruned.from_store]),
-        (partial(_remove, store), pruned.fits),
-    ):
-        for id_ in ids:
+    # A folder without a manifest is nothing, so the manifest goes first: a death in between leaves
+    # no broken snapshot or fit.
+    folders = [f"snapshots/{id_}" for id_ in pruned.from_store] + pruned.fits
+    paths = [path for folder in folders for path in (f"{folder}/manifest.json", folder)]
+    for remove, names in ((backend.delete, pruned.from_backend), (store.remove, paths)):
+        for name in names:
             for lease in leases:
                 lease.check()
-            remove(id_)
+            remove(name)
 
 
 def _old(store: Store, side: Side, damaged: Mapping[str, str], keep: int) -> list[str]:
     broken = [id_ for id_ in damaged if side_of(id_) == side]
     ids = [*broken, *(m.id for m in list_snapshots(store, side) if m.id not in damaged)]
     return ids[: max(0, len(ids) - keep)]
-
-
-def _remove(store: Store, folder: str) -> None:
-    # A folder without a manifest is nothing, so the manifest goes first: a death in between leaves
-    # no broken snapshot or fit.
-    store.remove(f"{folder}/manifest.json")
-    store.remove(folder)

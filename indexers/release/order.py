@@ -22,8 +22,8 @@ import logging
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NotRequired
@@ -95,14 +95,6 @@ def kept_histories(store: Store) -> list[str]:
     return [name[1] for name in names if name]
 
 
-def named_last(store: Store, catalogue: str) -> set[str]:
-    """The snapshots of a catalogue's last two entries: one of them serves, whether or not the last
-    switch was made.
-    """
-    entries = read_history(store, catalogue)[-2:]
-    return {id_ for entry in entries for id_ in entry["serving"].values()}
-
-
 def settle(store: Store, catalogue: str, serving: Serving) -> tuple[list[Entry], Serving | None]:
     """Leave the entries up to what serves. Returns them, and what served before a rollback that
     switched and died before its end.
@@ -143,13 +135,13 @@ def _named(serving: Serving) -> dict[Side, str]:
     return {side: id_ for side, id_ in serving.items() if id_}
 
 
-def probes(backend: Backend, store: Store, snapshot: Snapshot, count: int) -> Sequence[Keywords]:
+def probes(backend: Backend, snapshot: Snapshot, count: int) -> Sequence[Keywords]:
     """Keyword lists to compare live results with the mirror on.
 
     For items, the weighted keyword sets of the query snapshot that serves, where this store has it;
     else keywords drawn from the snapshot itself.
     """
-    draw = random.Random(0)
+    draw, store = random.Random(0), snapshot.store
     asking = backend.serving().get("query")
     if asking and snapshot.side == "item" and asking in store.list("snapshots"):
         try:
@@ -168,12 +160,7 @@ VERIFY_QUERIES = 100
 """Live queries compared with the mirror after a push: a wrong scoring would show in any of them."""
 
 
-def push_and_verify(
-    backend: Backend,
-    store: Store,
-    snapshot: Snapshot,
-    say: Say = lambda _: None,
-) -> Pushed:
+def push_and_verify(backend: Backend, snapshot: Snapshot, say: Say = lambda _: None) -> Pushed:
     """Write the snapshot beside what serves and compare it there. Raises CheckFailedError where the
     pushed index differs from it, and ServiceError.
     """
@@ -183,7 +170,7 @@ def push_and_verify(
         f"pushed {pushed.written} of {pushed.documents} documents to {pushed.index} in "
         f"{pushed.seconds:.1f} s"
     )
-    verified = verify(backend, store, snapshot)
+    verified = verify(backend, snapshot)
     say(
         f"verified {verified.documents} documents, {verified.sampled} sampled, {verified.scores} "
         f"scores of {verified.queries} queries"
@@ -193,7 +180,6 @@ def push_and_verify(
 
 def verify(
     backend: Backend,
-    store: Store,
     snapshot: Snapshot,
     *,
     every: bool = False,
@@ -205,7 +191,7 @@ def verify(
     outcomes = prometheus.VERIFICATIONS
     with stage("verify", snapshot.side):
         try:
-            asked = probes(backend, store, snapshot, VERIFY_QUERIES)
+            asked = probes(backend, snapshot, VERIFY_QUERIES)
             verified = backend.verify(snapshot, asked, every=every, advance=advance)
         except CheckFailedError:
             outcomes.labels(snapshot.side, "different").inc()
@@ -300,7 +286,7 @@ def release(
     there = {one.snapshot for one in workspace.backend.list() if one.complete}
     new = [id_ for id_ in own if id_ not in there] if push else []
     for snapshot in [open_snapshot(store, id_) for id_ in new]:
-        indexes[snapshot.side] = push_and_verify(workspace.backend, store, snapshot, say).index
+        indexes[snapshot.side] = push_and_verify(workspace.backend, snapshot, say).index
     if not switch:
         return Released({}, {}, indexes=indexes)
     place = into or Destination(workspace)
@@ -312,7 +298,9 @@ def release(
             serving = {**workspace.backend.serving(), **seen}
             verdict = check_gate(workspace, ids, serving, held_out)
         place.prepare(ids, say)
-        with _turn(place, f"publish of {' and '.join(ids)}", say) as (lease, now):
+        doing = f"publish of {' and '.join(ids)}"
+        with switching_lease(store, place.catalogue, doing, say) as lease:
+            now = place.serving()
             entries, _ = settle(store, place.catalogue, now)
             if gate and now != seen:
                 say(f"What serves has changed meanwhile ({_spoken(now)}): it is compared again.")
@@ -340,7 +328,8 @@ def roll_back(
     """
     store, place = workspace.store, into or Destination(workspace)
     seen = place.serving()
-    with _turn(place, "rollback", say) as (lease, now):
+    with switching_lease(store, place.catalogue, "rollback", say) as lease:
+        now = place.serving()
         if now != seen and not to:
             raise UserError(
                 f"Somebody else has switched meanwhile: {_spoken(now)} serves now. Nothing was "
@@ -360,12 +349,6 @@ def roll_back(
         _check_rounds(workspace, ids, now, say, refused=False)
         place.prepare(ids, say)
         return _switch(place, lease, ids, now, entries, number)
-
-
-@contextmanager
-def _turn(place: Destination, doing: str, say: Say) -> Iterator[tuple[Lease, Serving]]:
-    with switching_lease(place.store, place.catalogue, doing, say) as lease:
-        yield lease, place.serving()
 
 
 def _switch(

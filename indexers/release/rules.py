@@ -244,25 +244,17 @@ def _made(
     provenance = manifest.provenance(
         parent=parent or manifest.parent, notes={**manifest.notes, RULES: note}
     )
-    missing = rules.items
-    rows = (
-        _item_rows(base, rules, missing)
-        if base.side == "item"
-        else _query_rows(workspace, base, rules)
-    )
+    items = base.side == "item"
+    rows = map(rules.item_row, base.rows()) if items else _query_rows(workspace, base, rules)
     made = write_snapshot(store, base.side, rows, provenance, manifest.fields)
     if manifest.set_aside and made.id != base.id:
         write_set_aside(store, made.id, read_set_aside(store, base.id))
-    if missing and base.side == "item":
-        first = ", ".join(sorted(missing)[:_NAMED])
+    known = base.ids()
+    missing = [id_ for id_ in sorted(rules.items) if items and known.find(id_) < 0]
+    if missing:
+        first = ", ".join(missing[:_NAMED])
         say(f"{len(missing)} items of the rules are not in {base.id}, the first: {first}")
     return made
-
-
-def _item_rows(base: Snapshot, rules: Rules, missing: set[str]) -> Iterator[Row]:
-    for row in base.rows():
-        missing.discard(row.id)
-        yield rules.item_row(row)
 
 
 def _query_rows(workspace: Workspace, base: Snapshot, rules: Rules) -> Iterator[Row]:

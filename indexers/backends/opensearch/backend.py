@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,10 @@ class OpenSearchBackend:
         actions: list[dict[str, Any]] = []
         for side, state in new.items():
             alias, others = self._aliases[side], [o for o in now[side] if o.name != state.name]
-            actions += [_removal(other.name, alias) for other in others]
+            actions += [
+                {"remove": {"index": other.name, "alias": alias, "must_exist": True}}
+                for other in others
+            ]
             if len(others) == len(now[side]):
                 actions.append({"add": {"index": state.name, "alias": alias}})
         if actions:
@@ -144,7 +148,7 @@ class OpenSearchBackend:
             entities, serving = state.meta["entities"], self._aliases[side] in state.aliases
             complete = state.complete and state.verified
             found.append(Listed(state.snapshot, side, entities, serving, complete))
-        return sorted(found, key=lambda one: (one.side, one.snapshot))
+        return sorted(found, key=attrgetter("side", "snapshot"))
 
     def search(
         self,
@@ -222,10 +226,6 @@ class OpenSearchBackend:
                 "health, or push the snapshot again."
             )
         return state
-
-
-def _removal(index: str, alias: str) -> dict[str, Any]:
-    return {"remove": {"index": index, "alias": alias, "must_exist": True}}
 
 
 _BATCH = 500

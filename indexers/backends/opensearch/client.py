@@ -11,7 +11,7 @@ import logging
 import random
 import ssl
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -55,11 +55,6 @@ class Refusal:
     def answered(self) -> bool:
         """True when the cluster answered, so that the request has certainly ended."""
         return self.status > 0
-
-    @property
-    def already_exists(self) -> bool:
-        """True when the index to be created exists already."""
-        return self.kind == "resource_already_exists_exception"
 
 
 def refusal_of(error: Exception) -> Refusal:
@@ -150,12 +145,12 @@ OLDEST = (2, 4)
 logging.getLogger("opensearch").addHandler(logging.NullHandler())
 
 
-def wait_before(attempt: int) -> float:
-    """Seconds to wait before retry `attempt` (0-based): exponential, half of it jitter, so that
-    clients spread out.
+def waits() -> Iterator[float]:
+    """Seconds to wait before each retry: exponential, half of it jitter, so that clients spread
+    out.
     """
-    longest = min(LONGEST_WAIT, FIRST_WAIT * 2.0**attempt)
-    return longest * (0.5 + 0.5 * random.random())
+    for attempt in range(RETRIES):
+        yield min(LONGEST_WAIT, FIRST_WAIT * 2.0**attempt) * (0.5 + 0.5 * random.random())
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,17 +214,19 @@ class Cluster:
             exists_ok: so does the refusal to create an index that exists.
             retry_connection: False for requests that must not run twice.
         """
-        for attempt in range(RETRIES + 1):
+        pauses = waits()
+        while True:
             answer, refusal = self.try_once(method, path, body, params)
             if refusal is None:
                 return answer
-            if (missing_ok and refusal.status == 404) or (exists_ok and refusal.already_exists):
+            exists = refusal.kind == "resource_already_exists_exception"
+            if (missing_ok and refusal.status == 404) or (exists_ok and exists):
                 return None
             patient = refusal.answered or (retry_connection and self._reached)
-            if attempt == RETRIES or not refusal.is_transient or not patient:
+            wait = next(pauses, None) if refusal.is_transient and patient else None
+            if wait is None:
                 raise service_error(refusal, self.url, doing)
-            time.sleep(wait_before(attempt))
-        raise AssertionError("unreachable: the last try returns or raises")
+            time.sleep(wait)
 
     def try_once(
         self, method: str, path: str, body: Any, params: dict[str, Any] | None = None

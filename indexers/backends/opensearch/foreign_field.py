@@ -213,16 +213,13 @@ class Coverage:
             "unknown": "are of no item of the snapshot",
             "lacking": "have no keywords",
             "different": "have other keywords",
+            "absent": "items have no document",
         }
         told = [
             f"{count} {what} (such as {', '.join(map(repr, self.first[kind][:2]))})"
             for kind, what in kinds.items()
             if (count := getattr(self, kind))
         ]
-        if self.absent:
-            told.append(
-                f"{self.absent} items have no document (such as {self.first['absent'][0]!r})"
-            )
         return (
             f"{self.covered} of {self.documents} documents of {index} ({self.share:.0%}) have the "
             f"snapshot's keywords{''.join(f'; {one}' for one in told)}"

@@ -126,17 +126,15 @@ def document(side: Side, row: Row) -> dict[str, Any]:
     """One entity's document: its id, its text, its own text as a keyword, its keyword set, its
     extra fields; a query's weights and confidence, where it has some.
     """
-    words, own = list(row.keywords), row.self_keyword
-    keywords = [*words, own] if own and own not in words else words
     made: dict[str, Any] = {
         id_field(side): row.id,
-        "keywords": keywords,
+        "keywords": [one for one in dict.fromkeys((*row.keywords, row.self_keyword)) if one],
         "text": row.text,
         **row.fields,
     }
     if side == "item":
         return made
-    made |= {"self": own, "generated": words}
+    made |= {"self": row.self_keyword, "generated": list(row.keywords)}
     if row.weights:
         made["weights"] = list(row.weights)
     if row.confidence is not None:

@@ -21,7 +21,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from typing import Any
@@ -32,14 +32,14 @@ from cogr.snapshots import Snapshot
 from indexers.backends import Pushed
 from indexers.backends.opensearch.client import (
     BULK_THREADS,
-    RETRIES,
     Cluster,
     Refusal,
     service_error,
-    wait_before,
+    waits,
 )
 from indexers.backends.opensearch.indexes import (
     LEASE_SECONDS,
+    LOOK_EVERY,
     IndexState,
     block_writes,
     check_count,
@@ -79,20 +79,19 @@ _TRIES_ON_A_SHARD = 20
 Document = Mapping[str, Any]
 
 
-def write_documents(cluster: Cluster, index: str, documents: Iterable[tuple[str, Document]]) -> int:
-    """Create documents; existing ones are left unchanged. Returns how many were new. Memory:
+def write_documents(
+    cluster: Cluster,
+    index: str,
+    documents: Iterable[tuple[str, Document | None]],
+    *,
+    replace: bool = False,
+) -> int:
+    """Create documents, and leave existing ones unchanged; or `replace` them, and remove them where
+    the document is None. Returns how many were written. Repeating it changes nothing more. Memory:
     BULK_THREADS + 2 chunks. Raises DataError and ServiceError.
     """
-    return _send_all(cluster, index, (entry("create", id_, one) for id_, one in documents))
-
-
-def change_documents(
-    cluster: Cluster, index: str, changes: Iterable[tuple[str, Document | None]]
-) -> int:
-    """Replace or create documents, or remove them where the document is None. Returns how many were
-    given. Repeating it changes nothing more. Memory and errors as of `write_documents`.
-    """
-    entries = (entry("delete" if one is None else "index", id_, one) for id_, one in changes)
+    write = "index" if replace else "create"
+    entries = (entry("delete" if one is None else write, id_, one) for id_, one in documents)
     return _send_all(cluster, index, entries)
 
 
@@ -165,20 +164,20 @@ def chunks(entries: Iterable[bytes], most: int) -> Iterator[list[bytes]]:
 
 
 def _send(cluster: Cluster, index: str, chunk: list[bytes], stop: threading.Event) -> int:
-    written = 0
+    written, pauses = 0, waits()
     params = {"filter_path": "errors,items.*.status,items.*.error.type,items.*.error.reason"}
-    for attempt in range(RETRIES + 1):
+    while True:
         answer, refusal = cluster.try_once("POST", f"/{index}/_bulk", b"".join(chunk), params)
         if refusal is None:
             new, chunk, refusal = _sort_out(chunk, answer)
             written += new
         if refusal is None:
             return written
-        if attempt == RETRIES or not refusal.is_transient:
+        wait = next(pauses, None) if refusal.is_transient else None
+        if wait is None:
             raise service_error(refusal, cluster.url, f"writing to the index {index}")
-        if stop.wait(wait_before(attempt)):
+        if stop.wait(wait):
             raise ServiceError(f"Writing to the index {index} was given up.")
-    raise AssertionError("unreachable: the last try returns or raises")
 
 
 def _sort_out(
@@ -201,7 +200,6 @@ def _sort_out(
 
 REPLICA_SECONDS = 1800.0
 """Longest wait for replicas, in seconds."""
-LOOK_EVERY = 0.2
 
 
 def push(cluster: Cluster, snapshot: Snapshot, base: Snapshot | None = None) -> Pushed:
@@ -284,30 +282,18 @@ def _set_replicas(cluster: Cluster, state: IndexState) -> None:
         cluster.call("PUT", f"/{name}/_settings", body=body, doing=doing)
     if not wanted or state.complete:
         return
-
-    def ready(health: Mapping[str, Any]) -> bool:
-        return health["status"] == "green" or int(health["number_of_data_nodes"]) <= wanted
-
-    if not _becomes(cluster, name, ready, REPLICA_SECONDS, f"waiting for the replicas of {name}"):
-        raise ServiceError(
-            f"The replicas of the index {name} at {cluster.url} are not ready after "
-            f"{REPLICA_SECONDS / 60:.0f} minutes; see its health, then run the same command again."
-        )
-
-
-def _becomes(
-    cluster: Cluster,
-    name: str,
-    ready: Callable[[Mapping[str, Any]], bool],
-    seconds: float,
-    doing: str,
-) -> bool:
-    deadline = time.monotonic() + seconds
-    while not ready(cluster.call("GET", f"/_cluster/health/{name}", doing=doing)):
+    deadline, doing = time.monotonic() + REPLICA_SECONDS, f"waiting for the replicas of {name}"
+    while True:
+        health = cluster.call("GET", f"/_cluster/health/{name}", doing=doing)
+        if health["status"] == "green" or int(health["number_of_data_nodes"]) <= wanted:
+            return
         if time.monotonic() > deadline:
-            return False
+            raise ServiceError(
+                f"The replicas of the index {name} at {cluster.url} are not ready after "
+                f"{REPLICA_SECONDS / 60:.0f} minutes; see its health, then run the same command "
+                "again."
+            )
         time.sleep(LOOK_EVERY)
-    return True
 
 
 LARGEST_SHARE = 0.5
@@ -319,8 +305,13 @@ _FIRST = 500
 for the processor.
 """
 CLONE = "_clone"
-_READY_SECONDS = 120.0
+_READY = {"wait_for_status": "yellow", "wait_for_no_initializing_shards": "true", "timeout": "50s"}
+"""What the cluster waits for after a clone, less than TIMEOUT."""
 _log = logging.getLogger(__name__)
+
+
+class _CopyError(Exception):
+    """Why a snapshot can't be pushed by difference."""
 
 
 def _copy_and_change(cluster: Cluster, base: Snapshot, snapshot: Snapshot) -> int | None:
@@ -333,22 +324,16 @@ def _copy_and_change(cluster: Cluster, base: Snapshot, snapshot: Snapshot) -> in
         return None
     try:
         written = _change_clone(cluster, source, draft, base, snapshot)
-        if written is None:
-            return None
         # Without a refresh the clone takes three times as long.
         refresh(cluster, draft)
         block_writes(cluster, draft)
-        return written if _finish(cluster, draft, name, snapshot) else None
-    except _TooMuchError:
-        _log.info(
-            "no push by difference: more than %.0f%% of %s differs from %s",
-            100 * LARGEST_SHARE,
-            snapshot.id,
-            base.id,
-        )
+        _finish(cluster, draft, name, snapshot)
+    except (_CopyError, CheckFailedError) as why:
+        _log.info("no push by difference: %s", why)
         return None
     finally:
         remove_index(cluster, draft)
+    return written
 
 
 def _fit(cluster: Cluster, state: IndexState, base: Snapshot, snapshot: Snapshot) -> bool:
@@ -362,59 +347,43 @@ def _fit(cluster: Cluster, state: IndexState, base: Snapshot, snapshot: Snapshot
     )
 
 
-class _TooMuchError(Exception):
-    """More than LARGEST_SHARE of the entities differ."""
-
-
 def _change_clone(
     cluster: Cluster, source: IndexState, draft: str, base: Snapshot, snapshot: Snapshot
-) -> int | None:
+) -> int:
     changes = _changes(base, snapshot)
     naming = {"_meta": meta_of(snapshot.manifest, cluster.settings.text_analyzer)}
     with ThreadPoolExecutor(1, "changes") as reader:
         # The first changes are read while the cluster copies.
         first = reader.submit(list[tuple[str, Document | None]], islice(changes, _FIRST))
-        if not _clone(cluster, source.name, draft, {"blocks.write": None}):
-            return None
+        _clone(cluster, source.name, draft, {"blocks.write": None})
         cluster.call("PUT", f"/{draft}/_mapping", body=naming, doing=f"naming the index {draft}")
-        return change_documents(cluster, draft, chain(first.result(), changes))
+        return write_documents(cluster, draft, chain(first.result(), changes), replace=True)
 
 
 def _changes(base: Snapshot, snapshot: Snapshot) -> Iterator[tuple[str, Document | None]]:
     limit = LARGEST_SHARE * snapshot.manifest.entities
     for number, difference in enumerate(differences(base, snapshot), 1):
         if number > limit:
-            raise _TooMuchError
+            raise _CopyError(f"more than {LARGEST_SHARE:.0%} of {snapshot.id} differs")
         row = difference.after
         yield difference.id, None if row is None else document(snapshot.side, row)
 
 
-def _clone(cluster: Cluster, source: str, target: str, settings: dict[str, Any]) -> bool:
+def _clone(cluster: Cluster, source: str, target: str, settings: dict[str, Any]) -> None:
     body = {"settings": {"index": {"number_of_replicas": 0, **settings}}}
-    doing = f"cloning the index {source}"
+    path, doing = f"/{source}/{CLONE}/{target}", f"cloning the index {source}"
     try:
-        cluster.call("POST", f"/{source}/{CLONE}/{target}", body=body, doing=doing, exists_ok=True)
+        cluster.call("POST", path, body=body, doing=doing, exists_ok=True)
+        cluster.call("GET", f"/_cluster/health/{target}", params=_READY, doing=doing)
     except ServiceError as error:
-        _log.info("no push by difference: %s", error)
-        return False
-
-    def ready(health: Mapping[str, Any]) -> bool:
-        return health["status"] != "red" and not health["initializing_shards"]
-
-    if _becomes(cluster, target, ready, _READY_SECONDS, doing):
-        return True
-    _log.info("no push by difference: %s is not ready after %.0f s", target, _READY_SECONDS)
-    return False
+        raise _CopyError(str(error)) from error
 
 
-def _finish(cluster: Cluster, draft: str, name: str, snapshot: Snapshot) -> bool:
-    if _clone(cluster, draft, name, {}):
+def _finish(cluster: Cluster, draft: str, name: str, snapshot: Snapshot) -> None:
+    try:
+        _clone(cluster, draft, name, {})
         merge(cluster, name)
-        try:
-            check_count(cluster, name, snapshot)
-        except CheckFailedError as error:
-            _log.info("no push by difference: %s", error)
-        else:
-            return True
-    remove_index(cluster, name)
-    return False
+        check_count(cluster, name, snapshot)
+    except (_CopyError, CheckFailedError):
+        remove_index(cluster, name)
+        raise

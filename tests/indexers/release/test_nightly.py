@@ -17,7 +17,7 @@ import pytest
 from cogr.snapshots import Row
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import refresh
-from indexers.backends.opensearch.push import change_documents
+from indexers.backends.opensearch.push import write_documents
 from indexers.workspace import Workspace
 from ops.expander import precomputed
 from tests.commands import Command, Ended
@@ -79,7 +79,7 @@ class Shop:
         made = (
             (f"de:C-{n}", {"title": title_of(n), "sku": f"C-{n}", "night": night}) for n in numbers
         )
-        change_documents(self.cluster, name, made)
+        write_documents(self.cluster, name, made, replace=True)
         refresh(self.cluster, name)
 
     def move(self, name: str, old: str | None) -> None:

@@ -78,7 +78,7 @@ def freeze(
 ) -> Snapshot:
     """A snapshot in the workspace's store, pushed and verified."""
     snapshot = frozen(workspace.store, side, rows, round_, **generator)
-    push_and_verify(workspace.backend, workspace.store, snapshot)
+    push_and_verify(workspace.backend, snapshot)
     return snapshot
 
 

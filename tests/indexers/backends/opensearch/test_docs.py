@@ -38,7 +38,7 @@ def shop(
     with backend_of(opensearch, store, prefix=PREFIX) as backend:
         pair = [frozen(store, "item", priced(SHOP)), frozen(store, "query", SHOPPERS)]
         for snapshot in pair:
-            push_and_verify(backend, store, snapshot)
+            push_and_verify(backend, snapshot)
         backend.publish({snapshot.side: snapshot.id for snapshot in pair})
         yield backend
 

@@ -41,7 +41,7 @@ class World:
         self.cluster = backend.cluster
         self.found = partial(backend.search, snapshot=snapshot.id)
         self.whole = partial(backend.retrieved, snapshot=snapshot.id)
-        push_and_verify(backend, snapshot.store, snapshot)
+        push_and_verify(backend, snapshot)
         backend.publish({snapshot.side: snapshot.id})
         self.name, self.alias = search.template_name(backend.prefix), f"{backend.prefix}-items"
 
