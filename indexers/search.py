@@ -12,17 +12,24 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from cogr.differences import differences
-from cogr.errors import MissingExtraError, SnapshotError
+from cogr.errors import MissingExtraError, SnapshotError, UserError
 from cogr.keywords import parse, self_keyword
 from cogr.records import Query
 from cogr.snapshots import Manifest, Row, Snapshot, read_manifest, why_no_pair
 from indexers.backends import Hit, Words, text_boost
 from indexers.generators import Completion, Request, query_row
 from indexers.release.rules import rules_of
+from indexers.tables import Table
 from indexers.workspace import Workspace
 
 _APART = "Precomputed keywords are not used, because {}; publish a pair of one round."
 Source = Literal["given", "index", "generator", "none"]
+_SPOKEN: Mapping[Source, str] = {
+    "given": "given",
+    "index": "precomputed",
+    "generator": "generated now",
+    "none": "the query text alone",
+}
 
 # Kinds that answer one query in milliseconds; a language model in process takes half a minute to
 # load.
@@ -78,6 +85,32 @@ class Answered:
             "hits": hits,
         }
 
+    def table(self, *, explain: bool = False) -> Table:
+        """The query's keywords, the best items, and which keyword matched each; with `explain` also
+        where the keywords come from, weights, parts of each score, tiers and extra fields.
+        """
+        rows = [_row_of(hit, explain=explain) for hit in self.hits]
+        source = f" ({_SPOKEN[self.source]})" if explain else ""
+        words = [
+            f"{word} ({weight:g})" if explain and weight != 1 else word
+            for word, weight in self.keywords.items()
+        ]
+        sure = "" if self.confidence is None else f"; confidence {self.confidence:.2f}"
+        notes = [f"Keywords{source}: {', '.join(words)}{sure}."]
+        notes += [f"Rules: {'; '.join(self.rules)}."] if self.rules else []
+        more = f", {self.more:,} more by text" if self.more else ""
+        return Table(f"{self.query}: {self.total:,} items{more}", rows, notes)
+
+
+def _row_of(hit: Hit, *, explain: bool) -> dict[str, Any]:
+    row = {"score": float(hit.score), "id": hit.id, "title": hit.text}
+    if not explain:
+        return {**row, "matched": ", ".join(hit.matched) + (" and its words" if hit.words else "")}
+    parts = sorted(hit.matched.items(), key=lambda pair: -pair[1])
+    parts += [("words of the title", hit.words)] if hit.words else []
+    matched = ", ".join(f"{word} {part:.3f}" for word, part in parts)
+    return {**row, "tier": hit.tier, "matched": matched, **hit.fields}
+
 
 def search(
     workspace: Workspace,
@@ -89,8 +122,11 @@ def search(
 ) -> Answered:
     """Search the serving pair; a switch meanwhile does not mix two pairs.
 
-    Raises SnapshotError when nothing serves, ServiceError when the backend is away.
+    Raises SnapshotError when nothing serves, ServiceError when the backend is away, and UserError
+    for neither text nor keywords.
     """
+    if not text.strip() and not keywords:
+        raise UserError('The query is empty: give a text, such as "green sofa".')
     serving = workspace.backend.serving()
     if serving["item"] is None:
         raise SnapshotError("No item snapshot serves yet: run cogr-index rebuild --side item.")

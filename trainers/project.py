@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from indexers.inspection import Report
     from indexers.rebuild.assembly import Rebuilt
-    from indexers.search import Answered
     from trainers.evaluation import Evaluation
     from trainers.report.figures import Figure
     from trainers.training.driver import Driver
@@ -115,23 +114,6 @@ def evaluated(found: Evaluation, beside: Sequence[Mapping[str, Any]]) -> Table:
             f"has {found.keywords_per_query:.1f} a query.",
         ],
     )
-
-
-def searched(found: Answered) -> Table:
-    """One search: the query's keywords, the best items, and which keyword matched each."""
-    rows = [
-        {
-            "score": float(hit.score),
-            "id": hit.id,
-            "title": hit.text,
-            "matched": ", ".join(hit.matched) + (" and its words" if hit.words else ""),
-        }
-        for hit in found.hits
-    ]
-    sure = "" if found.confidence is None else f"; confidence {found.confidence:.2f}"
-    note = f"Keywords: {', '.join(found.keywords)}{sure}."
-    more = f", {found.more:,} more by text" if found.more else ""
-    return Table(f"{found.query}: {found.total:,} items{more}", rows, [note])
 
 
 @dataclass(frozen=True, repr=False)
@@ -359,12 +341,10 @@ class Project:
         """
         from indexers.search import search
 
-        if not text.strip() and not keywords:
-            raise UserError('The query is empty: give a text, such as search("green sofa").')
         answer = search(
             self.workspace, text, size=size, keywords=keywords, keywords_only=keywords_only
         )
-        return Result(answer, searched(answer), answer.as_dict())
+        return Result(answer, answer.table(), answer.as_dict())
 
     def train(
         self,

@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 from typer import Argument, Option
 
-from cogr.errors import SettingsError, UserError
+from cogr.errors import SettingsError
 from cogr.records import SIDES, Side, Split
 from indexers.cli import console
 from indexers.cli.console import Call, SideOption, common_options
 from indexers.tables import Table, pick
 
 if TYPE_CHECKING:
-    from indexers.search import Answered
     from indexers.workspace import Workspace
 
 
@@ -50,7 +48,8 @@ def search(
         bool, Option("--keywords-only", help="Search by keywords alone, not in texts.")
     ] = False,
     explain: Annotated[
-        bool, Option("--explain", help="Show each keyword's part of each score.")
+        bool,
+        Option("--explain", help="Show weights, each keyword's part of each score, and fields."),
     ] = False,
 ) -> None:
     """Search what serves, and show the query's keywords, the items, and which keywords matched.
@@ -60,41 +59,11 @@ def search(
     """
     from indexers.search import search as run_search
 
-    if not text.strip() and not keywords:
-        raise UserError('The query is empty: give a text, such as cogr-index search "green sofa".')
     workspace = call.workspace
     answer = run_search(workspace, text, size=size, keywords=keywords, keywords_only=keywords_only)
     if answer.note:
         console.note(answer.note)
-    call.emit(answer.as_dict(), lambda out: _show(out, answer, explain=explain))
-
-
-_SOURCES = {
-    "given": "given",
-    "index": "precomputed",
-    "generator": "generated now",
-    "none": "the query text alone",
-}
-
-
-def _show(out: Console, found: Answered, *, explain: bool) -> None:
-    by = f"{len(found.keywords)} keywords ({_SOURCES[found.source]})"
-    sure = "" if found.confidence is None else f", confidence {found.confidence:.2f}"
-    more = f" and {found.more:,} more by text" if found.more else ""
-    out.print(f"{found.total:,} items by {by}{more}, {found.backend}{sure}")
-    words = (w if weight == 1 else f"{w} ({weight:g})" for w, weight in found.keywords.items())
-    out.print(f"keywords: {', '.join(words)}")
-    if found.rules:
-        out.print(f"rules: {'; '.join(found.rules)}")
-    rows, names = [], sorted({name for hit in found.hits for name in hit.fields})
-    for hit in found.hits:
-        parts = sorted(hit.matched.items(), key=lambda pair: -pair[1])
-        parts += [("words of the title", hit.words)] if hit.words else []
-        matched = ", ".join(f"{word} {part:.3f}" if explain else word for word, part in parts)
-        row = {"score": f"{hit.score:.4f}", "id": hit.id, "title": hit.text}
-        row |= {"tier": hit.tier} if found.more else {}
-        rows.append({**row, **dict.fromkeys(names, ""), **hit.fields, "matched": matched})
-    Table("", rows).show(out)
+    call.emit(answer.as_dict(), answer.table(explain=explain).show)
 
 
 @common_options()

@@ -87,14 +87,6 @@ def check_gate(
     with stage("gate", read_manifest(workspace.store, ids[0]).side if len(ids) == 1 else "pair"):
         verdict = _compare(workspace, ids, serving_now, held_out)
     prometheus.GATE.labels("refused" if verdict.reasons else "passed").inc()
-    for gauge, pair, figure in (
-        (prometheus.GATE_F1, "candidate", verdict.f1),
-        (prometheus.GATE_F1, "serving", verdict.f1_before),
-        (prometheus.GATE_UNREACHED, "candidate", verdict.unreached),
-        (prometheus.GATE_UNREACHED, "serving", verdict.unreached_before),
-    ):
-        if figure is not None:
-            gauge.labels(pair).set(figure)
     if verdict.reasons:
         raise CheckFailedError(
             f"The gate keeps {' and '.join(ids)} from serving: {'; '.join(verdict.reasons)}. What "
@@ -116,8 +108,8 @@ def _compare(
     if after == serving:
         return Verdict()
     split = choose_split(workspace.dataset)
-    f1, unreached = _figures(workspace, split, after, held_out)
-    f1_before, unreached_before = _figures(workspace, split, serving, held_out)
+    f1, unreached = _figures(workspace, split, after, held_out, "candidate")
+    f1_before, unreached_before = _figures(workspace, split, serving, held_out, "serving")
     reasons = []
     if f1 is not None and f1_before is not None and not f1 >= f1_before - tolerance:
         reasons.append(
@@ -141,6 +133,7 @@ def _figures(
     split: Split | None,
     pair: Mapping[Side, str],
     held_out: HeldOutF1 | None,
+    name: str,
 ) -> tuple[float | None, float | None]:
     if len(pair) < len(SIDES):
         return None, None
@@ -157,7 +150,11 @@ def _figures(
         f1 = held_out.f1
     elif split:
         f1 = figures_of_pair(mirror, workspace.dataset, split, query).means["f1"]
-    return f1, _unreached(mirror, query)
+    unreached = _unreached(mirror, query)
+    prometheus.GATE_UNREACHED.labels(name).set(unreached)
+    if f1 is not None:
+        prometheus.GATE_F1.labels(name).set(f1)
+    return f1, unreached
 
 
 def _side_reasons(store: Store, before: str, now: str) -> Iterator[str]:

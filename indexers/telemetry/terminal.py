@@ -14,13 +14,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import MofNCompleteColumn, Progress
 from rich.segment import Segment
 from rich.text import Text
 
@@ -76,12 +70,7 @@ def progress_bar(what: str, total: int) -> Iterator[Advance]:
         yield lines.advance
         lines.end()
     else:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-        )
+        columns = (*Progress.get_default_columns(), MofNCompleteColumn())
         with Progress(*columns, console=console) as progress:
             task = progress.add_task(what, total=total)
             yield lambda count: progress.advance(task, count)

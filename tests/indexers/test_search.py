@@ -86,14 +86,13 @@ def test_without_the_extra_the_keywords_answer_alone_and_a_note_says_so(
 def test_the_command_says_how_sure_it_is_and_what_answered(shop: Path, cogr_index: Command) -> None:
     serve(shop)
     shown = cogr_index("search", "velvet stuff", "--explain").out
-    assert (
-        "1 items by 2 keywords (precomputed) and 1 more by text, memory, confidence 0.40" in shown
-    )
+    assert "velvet stuff: 1 items, 1 more by text" in shown
+    assert "Keywords (precomputed): velvet stuff, couch; confidence 0.40." in shown
     assert "words of the title" in shown
     text = cogr_index("search", "velvet stuff", "--json").json
     assert (text["total"], text["more"]) == (1, 1)
     assert [hit["tier"] for hit in text["hits"]] == ["set", "more"]
     only = cogr_index("search", "velvet anything", "--keywords-only").out
-    assert "1 items by 2 keywords (precomputed), memory, confidence 0.10" in only
-    weighted = cogr_index("search", "velvet things").out
-    assert "keywords: velvet things, couch (2), tables (0.5)" in weighted
+    assert "velvet anything: 1 items\n" in only
+    weighted = cogr_index("search", "velvet things", "--explain").out
+    assert "Keywords (precomputed): velvet things, couch (2), tables (0.5)" in weighted

@@ -28,7 +28,6 @@ from indexers.workspace import Workspace
 from trainers import evaluation
 from trainers.demo import CATALOGUE
 from trainers.new_items import checked_new, figures, new_items
-from trainers.project import searched
 from trainers.report import check_extra, write_report
 from trainers.training.contest import (
     Choice,
@@ -157,7 +156,7 @@ def run_demo(backend: Literal["memory", "opensearch"], out: Path, more: Sequence
     answers = [search(workspace, text, size=HITS) for text in SEARCHES]
     payload |= {"searches": [answer.as_dict() for answer in answers]}
     payload |= {"config": config, "summary": summary, "report": report}
-    tables = [shop.table(choice), *map(searched, answers)]
+    tables = [shop.table(choice), *(answer.table() for answer in answers)]
     return Demo(config, summary, report, payload, tables)
 
 

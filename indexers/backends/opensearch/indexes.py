@@ -50,9 +50,9 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
     the analyser of their texts.
     """
     unread: dict[str, Any] = {"type": "keyword", "index": False, "doc_values": False}
-    text = dict(unread)
-    if analyser := meta.get("text_analyzer"):
-        text["fields"] = {"words": {"type": "text", "analyzer": analyser}}
+    analyser, words = meta.get("text_analyzer"), dict[str, Any]()
+    if analyser:
+        words["fields"] = {"words": {"type": "text", "analyzer": analyser}}
     properties: dict[str, Any] = {
         id_field(side): {"type": "keyword"},
         "keywords": {
@@ -61,12 +61,10 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
             "index_options": "freqs",
             "similarity": SIMILARITY,
         },
-        "text": text,
-        **{name: {"type": type_} for name, type_ in meta.get("fields", {}).items()},
+        "text": {**unread, **words},
     }
-    if analyser:
-        for name in (name for name, type_ in meta.get("fields", {}).items() if type_ == "keyword"):
-            properties[name]["fields"] = text["fields"]
+    for name, type_ in meta.get("fields", {}).items():
+        properties[name] = {"type": type_, **(words if type_ == "keyword" else {})}
     if version.has_use_similarity:
         properties["keywords"]["use_similarity"] = True
     if side == "query":

@@ -302,11 +302,6 @@ _SET = (
 """No keyword is empty: the last one ends the list."""
 
 
-def template_name(prefix: str) -> str:
-    """The id to call it by."""
-    return f"{prefix}-search"
-
-
 def template_source() -> str:
     """The mustache source; docs/combining.md lists its parameters."""
     source = files(__package__).joinpath("search.mustache").read_text("utf-8")
@@ -314,12 +309,13 @@ def template_source() -> str:
 
 
 def install_template(cluster: Cluster, prefix: str) -> None:
-    """Store the template. A cluster without the module lang-mustache has no templates, and a user
-    may lack the right to store them: then it is a warning.
+    """Store the template as `<prefix>-search`. A cluster without the module lang-mustache has no
+    templates, and a user may lack the right to store them: then it is a warning.
     """
-    path, body = f"/_scripts/{template_name(prefix)}", {"lang": "mustache"}
-    body["source"] = template_source()
+    body = {"script": {"lang": "mustache", "source": template_source()}}
     try:
-        cluster.call("PUT", path, body={"script": body}, doing="storing the search template")
+        cluster.call(
+            "PUT", f"/_scripts/{prefix}-search", body=body, doing="storing the search template"
+        )
     except ServiceError as error:
         log.warning("%s It goes on without the template.", error)

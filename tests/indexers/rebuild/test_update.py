@@ -144,7 +144,7 @@ def test_what_was_set_aside_stays_so_with_its_reason(
 MISTAKES: list[tuple[tuple[str, ...], str]] = [
     ((), "exactly one"),
     (("--changed", "changes.jsonl", "--since", "2026-01-01"), "exactly one"),
-    (("--since", "yesterday"), "Invalid value for '--since': yesterday"),
+    (("--since", "yesterday"), "Invalid value for '--since'"),
     (("--changed", "none.jsonl"), "can't be read"),
     (("--changed", "bad.jsonl"), "bad.jsonl, line 1: 'deleted' is 'yes'"),
     (

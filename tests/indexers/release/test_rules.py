@@ -66,7 +66,7 @@ def test_rules_go_live_on_both_sides_and_back(
     sofas = {*found(cogr_index, "sofa", flags)}
     assert {*found(cogr_index, "settee", flags)} == sofas != set()
     explained = cogr_index("search", "Living room sofa", "--explain", *flags)
-    assert "rules: pin living room sofa, c; pin living room sofa, b; bury" in explained.out
+    assert "Rules: pin living room sofa, c; pin living room sofa, b; bury" in explained.out
     assert "pin 1 for living room sofa" in explained.out
     assert cogr_index("verify", *flags).status == 0
     # The same rules again: nothing changes. Without them in a rebuild: they are gone.

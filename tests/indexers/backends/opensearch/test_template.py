@@ -43,7 +43,7 @@ class World:
         self.whole = partial(backend.retrieved, snapshot=snapshot.id)
         push_and_verify(backend, snapshot)
         backend.publish({snapshot.side: snapshot.id})
-        self.name, self.alias = search.template_name(backend.prefix), f"{backend.prefix}-items"
+        self.name, self.alias = f"{backend.prefix}-search", f"{backend.prefix}-items"
 
     def search(self, **params: Any) -> Any:
         body = {"id": self.name, "params": params}
