@@ -31,6 +31,12 @@ class Ended:
         """The last line that it wrote to standard error."""
         return self.err.splitlines()[-1]
 
+    def check_refused(self, *says: str, status: int = 2) -> None:
+        """One sentence, which says all of this, and nothing else."""
+        assert (self.status, self.out) == (status, ""), (self.out, self.err)
+        assert self.err.strip().count("\n") == 0, self.err
+        assert all(one in self.err for one in says), (self.err, says)
+
 
 Command = Callable[..., Ended]
 MODULES = {"cogr-index": "indexers.cli", "cogr-train": "trainers.cli", "cogr-ops": "ops.cli"}

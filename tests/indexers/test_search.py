@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cogr.snapshots import Provenance, Row, Snapshot
-from cogr.snapshots.writing import write_snapshot
+from cogr.snapshots import Row
 from indexers.backends.memory import MemoryBackend
 from indexers.search import search
 from indexers.workspace import Workspace
+from tests.indexers.backends.backend_worlds import frozen, publish
 from tests.indexers.conftest import Command
 
 ITEMS = [
@@ -30,14 +30,11 @@ SURE = [
 def serve(shop: Path, queries: Sequence[Row] = SURE, *settings: str) -> Workspace:
     workspace = Workspace.open(shop / "cogr.toml", list(settings))
     backend = MemoryBackend(workspace.store)
-    made: list[Snapshot] = [
-        write_snapshot(workspace.store, "item", ITEMS, Provenance()),
-        write_snapshot(workspace.store, "query", queries, Provenance()),
-    ]
-    for snapshot in made:
-        backend.push(snapshot)
-        backend.verify(snapshot, [])
-    backend.publish({snapshot.side: snapshot.id for snapshot in made})
+    items, asked = (
+        frozen(workspace.store, "item", ITEMS),
+        frozen(workspace.store, "query", queries),
+    )
+    publish(backend, items, asked)
     return workspace
 
 

@@ -12,6 +12,7 @@ from cogr.records import Side, types_of
 from cogr.snapshots import Provenance, Row, Snapshot, rounded
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
+from indexers.backends import Backend
 
 SHOP = [
     Row("a-1", "Velvet Sofa", ("velvet sofa", "sofa", "couch", "mid-century")),
@@ -50,6 +51,14 @@ def frozen(
     )
     provenance = Provenance(round=round_, generator=generator)
     return write_snapshot(store, side, sorted(rows, key=lambda row: row.id), provenance, types)
+
+
+def publish(backend: Backend, *snapshots: Snapshot, probes: Sequence[Sequence[str]] = ()) -> None:
+    """Push and verify snapshots, and let them serve by one switch."""
+    for snapshot in snapshots:
+        backend.push(snapshot)
+        backend.verify(snapshot, probes)
+    backend.publish({snapshot.side: snapshot.id for snapshot in snapshots})
 
 
 def priced(rows: Sequence[Row]) -> list[Row]:

@@ -9,6 +9,7 @@ import json
 import resource
 import subprocess
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,23 +20,11 @@ from tests.indexers.conftest import ITEMS, Command
 from tests.shops import write_jsonl
 
 
-def bad(ended: object, says: str, status: int = 2) -> None:
-    assert ended.status == status, (ended.out, ended.err)  # type: ignore[attr-defined]
-    lines = [line for line in ended.err.splitlines() if line]  # type: ignore[attr-defined]
-    assert len(lines) == 1, ended.err  # type: ignore[attr-defined]
-    assert says in lines[0]
-    assert ended.out == ""  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("rebuild", "--side", "items"), "--side"),
         (("rebuild",), "--side"),
-        (
-            ("rebuild", "--side", "item", "--generator", "magic"),
-            "Invalid value for '--generator': 'magic' is not one of",
-        ),
+        (("rebuild", "--side", "item", "--generator", "magic"), "'magic' is not one of"),
         (("rebuild", "--side", "item", "--limit", "0"), "--limit"),
         (("search", " "), "The query is empty"),
         (("search", "sofa"), "No item snapshot serves yet: run cogr-index rebuild --side item"),
@@ -47,7 +36,7 @@ def bad(ended: object, says: str, status: int = 2) -> None:
     ],
 )
 def test_arguments(shop: Path, cogr_index: Command, arguments: tuple[str, ...], says: str) -> None:
-    bad(cogr_index(*arguments), says)
+    cogr_index(*arguments).check_refused(says)
 
 
 def test_odd_texts_are_taken_as_they_are(shop: Path, cogr_index: Command) -> None:
@@ -67,40 +56,35 @@ def test_odd_texts_are_taken_as_they_are(shop: Path, cogr_index: Command) -> Non
         assert ended.status == 0, ended.err
         assert ended.json["items"] == 8
         assert ended.json["cut_prompts"] == 1
-    found = cogr_index("search", "sofa")
-    assert found.status == 0
-    assert (
-        "<script>alert(1)</script>"
-        in cogr_index("search", "[bold]<script>alert(1)</script>[/bold]").out
-    )
+    assert cogr_index("search", "sofa").status == 0
+    assert "<script>" in cogr_index("search", "[bold]<script>alert(1)</script>[/bold]").out
 
 
 def test_a_flipped_byte_and_another_normaliser(shop: Path, cogr_index: Command) -> None:
-    ids = {
-        side: cogr_index("rebuild", "--side", side, "--json").json["snapshot"]
-        for side in ("item", "query")
-    }
+    rebuilt = partial(cogr_index, "rebuild", "--json", "--side")
+    ids = {side: rebuilt(side).json["snapshot"] for side in ("item", "query")}
     file = shop / ".cogr/snapshots" / ids["item"] / "keywords.parquet"
     good = file.read_bytes()
     file.write_bytes(good[:100] + bytes([good[100] ^ 1]) + good[101:])
-    bad(cogr_index("verify", ids["item"]), "does not match its manifest")
+    cogr_index("verify", ids["item"]).check_refused("does not match its manifest")
     file.write_bytes(good)
     manifest = shop / ".cogr/snapshots" / ids["item"] / "manifest.json"
     other = Manifest.model_validate_json(manifest.read_bytes()).summed(normaliser="cogr-0")
     manifest.write_text(other.model_dump_json())
-    bad(cogr_index("verify", ids["item"]), "normaliser cogr-0")
-    bad(cogr_index("publish", ids["query"]), "their normalisers are", status=1)
+    cogr_index("verify", ids["item"]).check_refused("normaliser cogr-0")
+    cogr_index("publish", ids["query"]).check_refused("their normalisers are", status=1)
 
 
 def test_models_that_are_none(shop: Path, cogr_index: Command) -> None:
     pytest.importorskip("transformers")
     (shop / "model").mkdir()
     endpoint = ("rebuild", "--side", "item", "--generator", "openai", "--set", "generator.model=m")
-    bad(cogr_index(*endpoint), "needs generator.openai.base_url")
+    cogr_index(*endpoint).check_refused("needs generator.openai.base_url")
     for kind in filter(find_spec, ("transformers", "vllm")):
         asked = ("rebuild", "--side", "item", "--generator", kind)
-        bad(cogr_index(*asked), "needs generator.model")
-        bad(cogr_index(*asked, "--set", f"generator.model={shop / 'model'}"), "config.json")
+        cogr_index(*asked).check_refused("needs generator.model")
+        empty = ("--set", f"generator.model={shop / 'model'}")
+        cogr_index(*asked, *empty).check_refused("config.json")
 
 
 def test_an_endpoint_that_is_away(
@@ -124,18 +108,10 @@ def limited() -> None:
 
 @pytest.mark.slow
 def test_a_full_disk_loses_nothing(shop: Path) -> None:
-    write_jsonl(
-        shop / "data" / "items.jsonl",
-        [
-            *ITEMS,
-            *({"id": f"x{n}", "title": f"thing {n}", "text": f"word{n} " * 9} for n in range(400)),
-        ],
-    )
-    asked = [*REBUILD, "--json"]
-    full = subprocess.run(
-        asked, capture_output=True, text=True, check=False, cwd=shop, preexec_fn=limited
-    )
+    more = [{"id": f"x{n}", "title": f"thing {n}", "text": f"word{n} " * 9} for n in range(400)]
+    write_jsonl(shop / "data" / "items.jsonl", [*ITEMS, *more])
+    run = partial(subprocess.run, [*REBUILD, "--json"], capture_output=True, text=True, cwd=shop)
+    full = run(preexec_fn=limited)
     assert full.returncode == 2, full.stderr
     assert "size limit" in full.stderr.splitlines()[-1]
-    whole = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=shop)
-    assert json.loads(whole.stdout)["items"] == 404
+    assert json.loads(run(check=True).stdout)["items"] == 404

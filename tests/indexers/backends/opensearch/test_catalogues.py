@@ -11,7 +11,7 @@ from pathlib import Path
 from cogr.settings.serving import OpenSearchSettings
 from cogr.store import Store
 from indexers.release.inventory import prune
-from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
+from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, publish
 from tests.indexers.backends.opensearch_worlds import backend_of
 
 
@@ -26,10 +26,8 @@ def test_catalogues_never_touch_one_another(opensearch: OpenSearchSettings, tmp_
             # The same snapshots in each: only the prefix tells them apart.
             old, new = frozen(store, "item", SHOP[:3]), frozen(store, "item", SHOP, round_=1)
             queries = frozen(store, "query", SHOPPERS)
-            for snapshot in (old, new, queries):
-                backend.push(snapshot)
-                backend.verify(snapshot, [])
-            backend.publish({"item": old.id, "query": queries.id})
+            publish(backend, new)
+            publish(backend, old, queries)
             catalogues.append((backend, store, old, new, queries))
         for backend, store, old, new, queries in catalogues:
             others = [other for other in catalogues if other[0] is not backend]

@@ -19,11 +19,7 @@ from pydantic import SecretStr, ValidationError
 from cogr.errors import MissingExtraError, ServiceError, SettingsError
 from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch import client
-from indexers.backends.opensearch.client import (
-    Cluster,
-    Refusal,
-    service_error,
-)
+from indexers.backends.opensearch.client import Cluster, Refusal, service_error
 from tests.web_server import Answer, Request, serve
 
 
@@ -42,10 +38,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (
             info("7.10.2", None),
-            r"Elasticsearch 7.10.2, which scores keyword fields differently: use OpenSearch",
+            r"Elasticsearch 7.10.2, which scores .*: use OpenSearch",
         ),
-        (info("1.3.20"), r"is OpenSearch 1.3.20, .* upgrade it to 2.4 or newer"),
-        (info("2.3.0"), r"is OpenSearch 2.3.0"),
+        (info("2.3.0"), r"is OpenSearch 2.3.0, .* upgrade it to 2.4 or newer"),
         ({"tagline": "something else"}, "is not OpenSearch; check opensearch.url"),
         ([], "is not OpenSearch"),
     ],
@@ -122,10 +117,7 @@ def test_a_second_address_is_tried() -> None:
         ({"url": "https://user:sec#secret@host:9200"}, "has an @ behind its host"),
         ({"url": "http://host", "username": "user"}, "go together"),
         ({"url": "http://host", "password": SecretStr("secret")}, "go together"),
-        (
-            {"url": "https://host", "ca_file": "/nowhere/ca.pem"},
-            "opensearch.ca_file /nowhere/ca.pem can't be used",
-        ),
+        ({"url": "https://host", "ca_file": "/nowhere/ca.pem"}, "ca_file /nowhere/ca.pem can't be"),
         ({"url": "https://host", "ca_file": __file__}, "opensearch.ca_file .* give a PEM file"),
     ],
 )
@@ -140,26 +132,10 @@ def test_settings_that_can_not_work_are_refused_before_anything_is_sent(
 @pytest.mark.parametrize(
     ("refusal", "says"),
     [
-        (Refusal(0, "tls", "certificate verify failed"), "set opensearch.ca_file"),
-        (
-            Refusal(403, "cluster_block_exception", "blocked by: [FORBIDDEN/8/index write (api)]"),
-            "is blocked: .* free disk space or lift the block",
-        ),
-        (
-            Refusal(
-                403,
-                "index_create_block_exception",
-                "blocked by: [FORBIDDEN/10/cluster create-index blocked (api)];",
-            ),
-            "is blocked: .*create-index blocked",
-        ),
+        (Refusal(403, "index_create_block_exception", "FORBIDDEN/10"), "is blocked: FORBIDDEN/10"),
         (Refusal(404, "", "alias [x] missing"), "run the same command again"),
         (Refusal(413), "raise the limit there, or of a proxy before it"),
-        (Refusal(503), "is not available"),
-        (
-            Refusal(400, "mapper_parsing_exception", "failed to parse"),
-            "status 400: mapper_parsing_exception failed to parse",
-        ),
+        (Refusal(400, "mapper_exception", "failed"), "status 400: mapper_exception failed"),
     ],
 )
 def test_every_refusal_is_one_sentence_with_the_address_and_a_way_on(
@@ -173,15 +149,9 @@ def test_every_refusal_is_one_sentence_with_the_address_and_a_way_on(
 
 
 def test_blocks_stay_and_overloads_pass() -> None:
-    assert Refusal(429, "rejected_execution_exception").is_transient
-    assert Refusal(
-        503,
-        "cluster_block_exception",
-        "blocked by: [SERVICE_UNAVAILABLE/1/state not recovered / initialized];",
-    ).is_transient
-    assert not Refusal(
-        429, "cluster_block_exception", "disk usage exceeded flood-stage watermark"
-    ).is_transient
+    block = "cluster_block_exception"
+    assert Refusal(503, block, "blocked by: [state not recovered").is_transient
+    assert not Refusal(429, block, "disk usage exceeded flood-stage watermark").is_transient
     assert not Refusal(0, "tls").is_transient
     assert not Refusal(401).is_transient
 

@@ -18,9 +18,8 @@ from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Version
 from indexers.backends.opensearch.indexes import index_settings, mapping
 from indexers.backends.opensearch.search import query_body
-from indexers.release.order import push_and_verify
 from tests.documents import examples
-from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, priced
+from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, priced, publish
 from tests.indexers.backends.opensearch_worlds import backend_of
 
 INDEX, SEARCH = map(json.loads, examples("opensearch.md", "json"))
@@ -36,10 +35,7 @@ def shop(
 ) -> Iterator[OpenSearchBackend]:
     store = Store(str(tmp_path_factory.mktemp("store")))
     with backend_of(opensearch, store, prefix=PREFIX) as backend:
-        pair = [frozen(store, "item", priced(SHOP)), frozen(store, "query", SHOPPERS)]
-        for snapshot in pair:
-            push_and_verify(backend, snapshot)
-        backend.publish({snapshot.side: snapshot.id for snapshot in pair})
+        publish(backend, frozen(store, "item", priced(SHOP)), frozen(store, "query", SHOPPERS))
         yield backend
 
 

@@ -19,7 +19,7 @@ from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, client, push
 from indexers.backends.opensearch.indexes import index_name
-from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, random_world
+from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, publish, random_world
 from tests.indexers.backends.fault_proxy import Fault, Proxy, error_body, proxy_to
 from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.web_server import Answer, Request
@@ -76,9 +76,7 @@ def served(
     store = Store(tmp_path_factory.mktemp("store"))
     old, new = frozen(store, "item", SHOP), frozen(store, "item", random_world(60), round_=1)
     with backend_of(opensearch, store) as backend:
-        backend.push(old)
-        backend.verify(old, [])
-        backend.publish({"item": old.id})
+        publish(backend, old)
         yield backend, old, new
 
 

@@ -19,11 +19,11 @@ from cogr.store import Store
 from indexers.backends import MOST_TEXT, Words
 from indexers.backends.opensearch import OpenSearchBackend, search
 from indexers.backends.opensearch.search import float32s
-from indexers.release.order import push_and_verify
 from tests.documents import DOCS
 from tests.indexers.backends.backend_worlds import (
     SHOP,
     frozen,
+    publish,
     random_queries,
     random_world,
     weighted,
@@ -41,8 +41,7 @@ class World:
         self.cluster = backend.cluster
         self.found = partial(backend.search, snapshot=snapshot.id)
         self.whole = partial(backend.retrieved, snapshot=snapshot.id)
-        push_and_verify(backend, snapshot)
-        backend.publish({snapshot.side: snapshot.id})
+        publish(backend, snapshot)
         self.name, self.alias = f"{backend.prefix}-search", f"{backend.prefix}-items"
 
     def search(self, **params: Any) -> Any:
