@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from cogr.differences import differences
+from cogr.differences import Difference, differences
 from cogr.errors import MissingExtraError, SnapshotError, UserError
 from cogr.keywords import parse, self_keyword
 from cogr.records import Query
@@ -198,65 +198,33 @@ def _live_generator(workspace: Workspace, queries: str | None) -> str | None:
     return name if name in _LIVE else None
 
 
-@dataclass(frozen=True)
-class EntityChange:
-    """One changed entity: keywords that only the newer set has, and that only the older one had."""
-
-    id: str
-    text: str
-    gained: tuple[str, ...]
-    lost: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Diff:
-    """What changed from `before` to `after`.
-
-    Attributes:
-        new, gone: entities that only the newer one, or only the older one has.
-        changed: entities with another text or other keywords.
-        other_fields: entities that differ only in extra fields.
-        gained, lost: keyword -> how many more, or fewer, entities have it, most first.
-        entities: the most changed ones.
+def diff(before: Snapshot, after: Snapshot, *, top: int = 10) -> dict[str, Any]:
+    """What changed from one snapshot of a side to another, for --json: how many entities are `new`,
+    `gone` and `changed` (text or keywords), or differ in `other_fields` alone; keywords `gained`
+    and `lost` with the number of entities, most first; the most changed `entities`. Raises
+    SnapshotError.
     """
-
-    before: str
-    after: str
-    new: int
-    gone: int
-    changed: int
-    gained: Sequence[tuple[str, int]]
-    lost: Sequence[tuple[str, int]]
-    entities: Sequence[EntityChange]
-    other_fields: int = 0
-
-
-def diff(before: Snapshot, after: Snapshot, *, top: int = 10) -> Diff:
-    """Compare two snapshots of one side. Raises SnapshotError."""
-    counts, keywords = Counter[str](), Counter[str]()
-    found = _entities(before, after, counts, keywords)
+    counts, keywords = Counter(new=0, gone=0, changed=0, other_fields=0), Counter[str]()
+    found = _counted(differences(before, after), counts, keywords)
     most = heapq.nlargest(top, found, key=lambda one: len(one.gained) + len(one.lost))
-    return Diff(
-        before.id,
-        after.id,
-        counts["new"],
-        counts["gone"],
-        counts["changed"],
-        _most(keywords, top),
-        _most(Counter({word: -count for word, count in keywords.items()}), top),
-        most,
-        counts["other_fields"],
-    )
+    entities = [
+        {"id": one.id, "text": row.text, "gained": one.gained, "lost": one.lost}
+        for one in most
+        if (row := one.after or one.before)
+    ]
+    lost = Counter({word: -count for word, count in keywords.items()})
+    words = {"gained": _most(keywords, top), "lost": _most(lost, top)}
+    return {"before": before.id, "after": after.id, **counts, **words, "entities": entities}
 
 
 def _most(keywords: Counter[str], top: int) -> list[tuple[str, int]]:
     return sorted((+keywords).items(), key=lambda pair: (-pair[1], pair[0]))[:top]
 
 
-def _entities(
-    before: Snapshot, after: Snapshot, counts: Counter[str], keywords: Counter[str]
-) -> Iterator[EntityChange]:
-    for one in differences(before, after):
+def _counted(
+    found: Iterable[Difference], counts: Counter[str], keywords: Counter[str]
+) -> Iterator[Difference]:
+    for one in found:
         if one.before is None or one.after is None:
             counts["new" if one.before is None else "gone"] += 1
         elif (one.before.text, one.before.keywords) == (one.after.text, one.after.keywords):
@@ -266,5 +234,4 @@ def _entities(
             counts["changed"] += 1
         keywords.update(one.gained)
         keywords.subtract(one.lost)
-        text = (one.after or one.before or Row(one.id, "", ())).text
-        yield EntityChange(one.id, text, one.gained, one.lost)
+        yield one

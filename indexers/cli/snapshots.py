@@ -81,12 +81,11 @@ def diff(
     old, new = (open_snapshot(workspace.store, id_) for id_ in (before, after))
     found = compare(old, new, top=top)
     words = {
-        f"keywords {name}": ", ".join(f"{word} ({count:,})" for word, count in counted)
-        for name, counted in (("gained", found.gained), ("lost", found.lost))
+        f"keywords {name}": ", ".join(f"{word} ({count:,})" for word, count in found[name])
+        for name in ("gained", "lost")
     }
-    hidden = {"gained", "lost", *["other_fields"] * (not found.other_fields)}
-    told = {name: value for name, value in asdict(found).items() if name not in hidden}
-    call.show("Differences", asdict(found), told={**told, **words})
+    told = {name: value for name, value in found.items() if name not in ("gained", "lost")}
+    call.show("Differences", found, told={**told, **words})
 
 
 @common_options()
