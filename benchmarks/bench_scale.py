@@ -34,7 +34,7 @@ from bench_push import node, timed_baseline
 
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
-from indexers.generators import scripted
+from indexers.generators import extractive
 from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.plan import generate_missing, make_plan
 from indexers.rebuild.run import RebuildRequest, make_job, rebuild_side
@@ -72,7 +72,7 @@ def write_catalogue(folder: Path, items: int) -> None:
                 "text": " ".join(words[6:]),
             }
             file.write(json.dumps(item) + "\n")
-    scripted.WORDS = KEYWORDS
+    extractive.SCRIPTED_WORDS = KEYWORDS
     (folder / "cogr.toml").write_text(
         '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n'
     )

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import islice
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -95,12 +95,10 @@ class Options(BaseModel):
 class Generator(ABC):
     """Writes keywords for entities; used in a `with` block."""
 
-    @property
-    def reads(self) -> Reads:
-        """Which part of a request decides the answer: "prompt", or "entity", whose id then is part
-        of the cache key. A generator that reads entities may answer that one needs no keywords.
-        """
-        return "prompt"
+    reads: ClassVar[Reads] = "prompt"
+    """Which part of a request decides the answer: "prompt", or "entity", whose id then is part of
+    the cache key. A generator that reads entities may answer that one needs no keywords.
+    """
 
     @property
     @abstractmethod
@@ -185,7 +183,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "vllm": ("vllm_lm", "VllmOptions"),
     "openai": ("openai_api", "OpenAIOptions"),
     "transformers": ("transformers_lm", "TransformersOptions"),
-    "scripted": ("scripted", "ScriptedOptions"),
+    "scripted": ("extractive", "Options"),
 }
 """Kind -> its module and its class of options."""
 

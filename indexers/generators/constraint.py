@@ -2,7 +2,7 @@
 keywords may follow.
 
 A completion is `keyword, keyword, ..., end`: each keyword known, none twice, no more than the
-budget. Two tries have the spellings of the keywords, at the head of a list and further on. Used by
+budget. A keyword is spelled otherwise at the head of a list than further on. Used by
 `transformers_lm` and `vllm_constraint`.
 
 At each step forbidden tokens get probability 0 and the others are scaled up to a sum of 1. The
@@ -13,7 +13,7 @@ limit cuts, the last keyword may be a part of one, and is dropped (`without_last
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,41 +36,25 @@ def without_last(text: str) -> str:
     return text.rpartition(",")[0]
 
 
-class _Node:
-    """One token of some spellings. `size` is how many spellings lead on from here or end here."""
-
-    __slots__ = ("children", "keyword", "size")
-
-    def __init__(self) -> None:
-        self.children: dict[int, _Node] = {}
-        self.keyword: int | None = None
-        self.size = 0
+Tokens = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _Trie:
-    root: _Node
-    spellings: list[list[int]]
+class _Spellings:
+    """The spellings of keywords, by what they begin with."""
 
-    @classmethod
-    def of(cls, spellings: list[list[int]]) -> _Trie:
-        root = _Node()
-        for keyword, tokens in enumerate(spellings):
-            node = root
-            for token in tokens:
-                node = node.children.setdefault(token, _Node())
-                node.size += 1
-            node.keyword = keyword
-        return cls(root, spellings)
+    def __init__(self, spellings: Sequence[Tokens]) -> None:
+        self._spellings = spellings
+        self.whole = {tokens: keyword for keyword, tokens in enumerate(spellings)}
+        self.next: dict[Tokens, Counter[int]] = defaultdict(Counter)
+        for tokens in spellings:
+            for at, token in enumerate(tokens):
+                self.next[tokens[:at]][token] += 1
 
-    def unused(self, node: _Node, begun: list[int], used: Sequence[int]) -> list[int]:
+    def unused(self, begun: Tokens, used: Sequence[int]) -> list[int]:
         """The tokens behind `begun` that lead to a keyword that has not been written."""
-        spent: Counter[int] = Counter()
-        for tokens in (self.spellings[keyword] for keyword in used):
-            if len(tokens) > len(begun) and tokens[: len(begun)] == begun:
-                spent[tokens[len(begun)]] += 1
-        children = node.children
-        return [token for token in children if children[token].size > spent.get(token, 0)]
+        size, spent = len(begun), (self._spellings[keyword] for keyword in used)
+        gone = Counter(t[size] for t in spent if len(t) > size and t[:size] == begun)
+        return [*(self.next[begun] - gone)] if begun in self.next else []
 
 
 @dataclass
@@ -79,16 +63,15 @@ class Writing:
     before.
     """
 
-    trie: _Trie
-    node: _Node
-    begun: list[int] = field(default_factory=list)
+    spellings: _Spellings
+    begun: Tokens = ()
     used: list[int] = field(default_factory=list)
     ended: bool = False
 
     @property
     def keyword(self) -> int | None:
         """The keyword that ends here, unless it was written before."""
-        keyword = self.node.keyword
+        keyword = self.spellings.whole.get(self.begun)
         return None if keyword in self.used else keyword
 
 
@@ -114,22 +97,22 @@ class KeywordConstraint:
                 "None of the item snapshot's keywords can be written by this model's tokenizer; "
                 "set another prompts.query_variant than proposals."
             )
-        self._first, self._later = _Trie.of(first), _Trie.of(later)
+        self._first, self._later = _Spellings(first), _Spellings(later)
 
     def start(self) -> Writing:
         """An empty completion."""
-        return Writing(self._first, self._first.root)
+        return Writing(self._first)
 
     def allowed(self, writing: Writing) -> list[int]:
         """The tokens that may come next, in no particular order; none after the end."""
         if writing.ended:
             return []
         used, later = writing.used, self._later
-        tokens = writing.trie.unused(writing.node, writing.begun, used)
+        tokens = writing.spellings.unused(writing.begun, used)
         if (keyword := writing.keyword) is not None:
             tokens += self.ends
             if len(used) + 1 < self._limit:
-                tokens += later.unused(later.root, [], [*used, keyword])
+                tokens += later.unused((), [*used, keyword])
         return tokens
 
     def advance(self, writing: Writing, token: int) -> None:
@@ -138,20 +121,16 @@ class KeywordConstraint:
         if keyword is not None and token in self.ends:
             writing.ended = True
             return
-        following = writing.node.children.get(token)
-        if following is None and keyword is not None:
+        if token in writing.spellings.next.get(writing.begun, ()):
+            writing.begun += (token,)
+        elif keyword is not None and token in self._later.next[()]:
             writing.used.append(keyword)
-            writing.trie, writing.begun = self._later, []
-            following = self._later.root.children.get(token)
-        if following is None:
+            writing.spellings, writing.begun = self._later, (token,)
+        else:
             raise ValueError(f"token {token} may not follow")
-        writing.node = following
-        writing.begun.append(token)
 
 
-def _spellings(
-    keywords: list[str], tokenizer: Any
-) -> tuple[list[str], list[list[int]], list[list[int]]]:
+def _spellings(keywords: list[str], tokenizer: Any) -> tuple[list[str], list[Tokens], list[Tokens]]:
     if not keywords:
         return [], [], []
 
@@ -166,8 +145,8 @@ def _spellings(
     read_first = tokenizer.batch_decode(first, skip_special_tokens=True)
     read_listed = tokenizer.batch_decode(listed, skip_special_tokens=True)
     kept: list[str] = []
-    heads: dict[tuple[int, ...], None] = {}
-    tails: dict[tuple[int, ...], None] = {}
+    heads: dict[Tokens, None] = {}
+    tails: dict[Tokens, None] = {}
     for keyword, own, more, one, two in zip(
         keywords, first, listed, read_first, read_listed, strict=True
     ):
@@ -176,7 +155,7 @@ def _spellings(
         if whole and more[: len(before)] == before and head not in heads and tail not in tails:
             kept.append(keyword)
             heads[head] = tails[tail] = None
-    return kept, [*map(list, heads)], [*map(list, tails)]
+    return kept, [*heads], [*tails]
 
 
 def allowed_tokens(

@@ -1,5 +1,5 @@
 """The generator `extractive`: keywords without a model and without labels, from the words of the
-collection itself.
+collection itself; and `scripted`, for tests and rehearsals: the first words of an entity's text.
 
 An item gets its own best words and pairs of words (tf-idf inside a band of document frequency). A
 query gets those item keywords that, together, best retrieve the items that match its words. It
@@ -8,15 +8,16 @@ learns nothing from relevance labels: that is `statistical`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cogr.errors import GeneratorError
 from cogr.records import Item
-from indexers.generators import Answer, Completion, Context, Generator, Options, Reads, Request
+from indexers.generators import Answer, Completion, Context, Generator, Options, Request
 from indexers.generators.statistical.keyword_selection import Ownership, select_keywords, slices
 from indexers.text import DETECT, Analyser, Said, SurfaceForms, detect_language
 
@@ -69,8 +70,10 @@ class Collection:
         self._stems = list(self.stem_ids)
         self._base = len(self._stems) + 1
         self._tokens = stream
-        docs, codes, counts = self._phrases(stream, self._starts)
+        docs, codes = self._phrases(stream, self._starts)
         self._codes, index = np.unique(codes, return_inverse=True)
+        each, counts = np.unique(docs * len(self._codes) + index, return_counts=True)
+        docs, index = np.divmod(each, max(1, len(self._codes)))
         self._df = np.bincount(index, minlength=len(self._codes))
         said = Said.of(self._analyser, (f"{item.title}\n{item.text}" for item in items))
         highest = max(MOST_ITEMS, int(MOST_SHARE * self.size))
@@ -94,21 +97,13 @@ class Collection:
             starts.append(len(stream))
         return np.array(stream, dtype=np.int64), np.array(starts, dtype=np.int64)
 
-    def _phrases(self, stream: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
-        # Pairs of item and phrase, sorted. Codes: a, or (a + 1) * base + b.
+    def _phrases(self, stream: Ints, starts: Ints) -> tuple[Ints, Ints]:
+        # Item and phrase of each place. Codes: a, or (a + 1) * base + b.
         doc = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         single = stream != _GAP
         double = single[:-1] & single[1:]
-        docs = np.concatenate([doc[single], doc[:-1][double]])
-        codes = np.concatenate(
-            [stream[single], (stream[:-1][double] + 1) * self._base + stream[1:][double]]
-        )
-        order = np.lexsort((codes, docs))
-        docs, codes = docs[order], codes[order]
-        first = np.flatnonzero(
-            np.r_[True, (np.diff(docs) != 0) | (np.diff(codes) != 0)][: len(docs)]
-        )
-        return docs[first], codes[first], np.diff(np.r_[first, len(docs)])
+        pairs = (stream[:-1][double] + 1) * self._base + stream[1:][double]
+        return np.r_[doc[single], doc[:-1][double]], np.r_[stream[single], pairs]
 
     def _chosen(self, docs: Ints, phrases: Ints, counts: Ints) -> tuple[Ints, Ints]:
         df = self._df[phrases]
@@ -190,10 +185,7 @@ class Extractive(Generator):
         self._items = items
         self._dataset_hash = dataset_hash
 
-    @property
-    def reads(self) -> Reads:
-        """The entity's own words, and the whole collection's."""
-        return "entity"
+    reads = "entity"
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
@@ -221,10 +213,32 @@ class Extractive(Generator):
             )
 
 
-def make(options: ExtractiveOptions, context: Context) -> Extractive:
-    """The registry's entry. Raises GeneratorError without a data set."""
-    if context.dataset is None:
-        raise GeneratorError(
-            "The generator extractive reads the whole collection; give it a data set."
-        )
+SCRIPTED_WORDS = 10
+"""So many distinct words, as many as a catalogue's usual keyword set has."""
+_WORD = re.compile(r"\w+")
+
+
+class Scripted(Generator):
+    """The first distinct words of an entity's text, lower-cased."""
+
+    reads = "entity"
+
+    @property
+    def fingerprint(self) -> Mapping[str, object]:
+        return {"kind": "scripted", "words": SCRIPTED_WORDS}
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
+        for request in requests:
+            entity = request.entity
+            text = f"{entity.title} {entity.text}" if isinstance(entity, Item) else entity.text
+            found = dict.fromkeys(match[0].lower() for match in _WORD.finditer(text))
+            text = ", ".join(islice(found, SCRIPTED_WORDS))
+            yield Completion(request.id, text, tokens=len(text.split()))
+
+
+def make(options: Options, context: Context) -> Generator:
+    """The registry's entry, of both kinds."""
+    if not isinstance(options, ExtractiveOptions):
+        return Scripted()
+    assert context.dataset is not None
     return Extractive(context.dataset.items, context.dataset.dataset_hash, options)

@@ -24,7 +24,7 @@ from pydantic import Field
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError, masked
 from cogr.prompts import Prompt, render
 from cogr.settings.indexing import Sampling
-from cogr.snapshots import Snapshot, open_snapshot
+from cogr.snapshots import open_snapshot
 from cogr.store import Store, file_sha256
 from indexers.generators import YES_AND_NO, Failure, Generator, Options, Request
 
@@ -97,7 +97,22 @@ def resolve_model(model: str) -> Path:
         ServiceError: the hub can't be reached and the model is not in its local cache.
     """
     folder = model_folder(model, _HUB_FILES)
-    check_folder(folder)
+    if _is_adapter(folder):
+        base = read_json(folder / "adapter_config.json", "").get("base_model_name_or_path")
+        raise GeneratorError(
+            f"{folder} is an adapter{f' of {base}' if base else ''}, not a model; name its base "
+            "as the model, or merge the adapter into it."
+        )
+    config = read_json(folder / "config.json", f"The model folder {folder}")
+    if not isinstance(config.get("model_type"), str):
+        raise GeneratorError(
+            f"{folder / 'config.json'} names no model_type; it is not a model's configuration."
+        )
+    if not any(folder.glob("*.safetensors")):
+        raise GeneratorError(
+            f"The model folder {folder} has no weights; it needs model.safetensors (pickled "
+            "weights can run anything; convert them)."
+        )
     return folder
 
 
@@ -147,28 +162,6 @@ def _hub_answers() -> bool:
     except (httpx.HTTPError, OSError):  # The latter where HF_HUB_OFFLINE is set.
         return False
     return True
-
-
-def check_folder(folder: Path) -> None:
-    """Raise GeneratorError, with the file's name, when a folder is not a model that can be loaded
-    safely.
-    """
-    if _is_adapter(folder):
-        base = read_json(folder / "adapter_config.json", "").get("base_model_name_or_path")
-        raise GeneratorError(
-            f"{folder} is an adapter{f' of {base}' if base else ''}, not a model; name its base "
-            "as the model, or merge the adapter into it."
-        )
-    config = read_json(folder / "config.json", f"The model folder {folder}")
-    if not isinstance(config.get("model_type"), str):
-        raise GeneratorError(
-            f"{folder / 'config.json'} names no model_type; it is not a model's configuration."
-        )
-    if not any(folder.glob("*.safetensors")):
-        raise GeneratorError(
-            f"The model folder {folder} has no weights; it needs model.safetensors (pickled "
-            "weights can run anything; convert them)."
-        )
 
 
 def check_adapter(folder: Path) -> None:
@@ -286,16 +279,6 @@ def context_length(folder: Path) -> int:
     return int(own)
 
 
-def too_long(tokens: int, context: int) -> str | None:
-    """Why a prompt of so many tokens can't be answered, or None when it can."""
-    if tokens + LEAST_ROOM <= context:
-        return None
-    return (
-        f"the prompt has {tokens:,} tokens; the model's {context:,} must hold it and "
-        f"{LEAST_ROOM} of an answer"
-    )
-
-
 def packaged(module: str) -> Path | None:
     """The folder `model` of an installed package, which carries one; None without the package.
     Nothing of it is run.
@@ -367,21 +350,13 @@ class LocalModelGenerator(Generator, Generic[Chosen]):
         if options.adapter:
             check_adapter(options.adapter)
         self.context = context_length(self.folder)
-        self._store, self._items = store, self._open_vocabulary(store)
+        self._store, vocabulary = store, options.vocabulary
+        self._items = open_snapshot(store, vocabulary) if store and vocabulary else None
 
     def within(self, vocabulary: str, k_max: int) -> Self:
         """The same generator, constrained to what a snapshot of the other side matches."""
         options = {"vocabulary": vocabulary, "k_max": k_max}
         return type(self)(self.options.model_copy(update=options), self._store)
-
-    def _open_vocabulary(self, store: Store | None) -> Snapshot | None:
-        if self.options.vocabulary is None:
-            return None
-        if store is None:
-            raise GeneratorError(
-                f"The generator {self.kind} needs a store to find the vocabulary in; give it one."
-            )
-        return open_snapshot(store, self.options.vocabulary)
 
     @cached_property
     def fingerprint(self) -> Mapping[str, object]:
@@ -444,8 +419,12 @@ class LocalModelGenerator(Generator, Generic[Chosen]):
         failed: list[Failure] = []
         for request in requests:
             ids = encode(request.prompt, self.tokenizer)
-            if reason := too_long(len(ids), self.context):
-                failed.append(Failure(request.id, reason))
-            else:
+            if len(ids) + LEAST_ROOM <= self.context:
                 fitting.append((request, ids))
+                continue
+            reason = (
+                f"the prompt has {len(ids):,} tokens; the model's {self.context:,} must hold it "
+                f"and {LEAST_ROOM} of an answer"
+            )
+            failed.append(Failure(request.id, reason))
         return fitting, failed

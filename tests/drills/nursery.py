@@ -27,7 +27,7 @@ IMPORTED = (
     "indexers.backends.opensearch",
     "indexers.cli.snapshots",
     "indexers.fleet.worker",
-    "indexers.generators.scripted",
+    "indexers.generators.extractive",
     "indexers.rebuild.update",
     "kombu.transport.redis",
     "ops.cli",

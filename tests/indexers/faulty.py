@@ -1,8 +1,9 @@
 """The generator `scripted` with faults: failures, a service that goes away, entities that take down
 whatever generates for them.
 
-In this process: `monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(...))`. In one
-of its own: `python -m tests.indexers.faulty '{"accidents": {"i7": "kill"}}' ops.cli worker ...`.
+In this process: `monkeypatch.setattr("indexers.generators.extractive.Scripted", faulty(...))`. In
+one of its own: `python -m tests.indexers.faulty '{"accidents": {"i7": "kill"}}' ops.cli worker
+...`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from cogr.errors import ServiceError
-from indexers.generators import Answer, Completion, Failure, Request, scripted
-from indexers.generators.scripted import Scripted
+from indexers.generators import Answer, Completion, Failure, Request, extractive
+from indexers.generators.extractive import Scripted
 
 Accident = Literal["kill", "error", "hang"]
 
@@ -98,7 +99,7 @@ def _number(id_: str) -> int:
 def main() -> None:
     """Run a command whose generator `scripted` has the faults of the first argument."""
     faults, module = sys.argv[1:3]
-    scripted.Scripted = faulty(**json.loads(faults))  # type: ignore[assignment, misc]
+    extractive.Scripted = faulty(**json.loads(faults))  # type: ignore[assignment, misc]
     sys.argv = [module, *sys.argv[3:]]
     importlib.import_module(module).main()
 

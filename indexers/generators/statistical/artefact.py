@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from cogr.keywords import query_keywords, self_keyword
@@ -151,7 +150,7 @@ class Artefact:
     keywords: ItemKeywords
     item_ids: Sequence[str]
     digests: Sequence[str]
-    facts: Mapping[str, object]
+    facts: Mapping[str, Any]
     editor: Editor | None = None
     judged: JudgeEvidence | None = None
     stack: Stack | None = None
@@ -187,14 +186,10 @@ class Artefact:
         return {item_id: number for number, item_id in enumerate(self.item_ids)}
 
     @cached_property
-    def costs(self) -> NDArray[np.float64] | None:
-        """The cost of each keyword by `READABILITY`; None where that is 0."""
-        price, texts = self._price, (query.text for query in self.queries)
-        return self.keywords.costs(self.index.analyser, texts, price) if price else None
-
-    @property
-    def _price(self) -> float:
-        return float(str(self.facts.get("readability", 0)))
+    def costs(self) -> Floats64:
+        """The cost of each keyword by `READABILITY`, (keywords,)."""
+        texts = (query.text for query in self.queries)
+        return self.keywords.costs(self.index.analyser, texts, self.facts["readability"])
 
     @cached_property
     def _phrases(self) -> dict[tuple[str, ...], int]:
@@ -208,22 +203,14 @@ class Artefact:
 
     @cached_property
     def calibration(self) -> Calibration:
-        """The map from expected F1 to confidence; the identity for artefacts without a
-        calibration.
-        """
-        return Calibration(*cast("list[float]", self.facts.get("calibration", ())))
+        """The map from expected F1 to confidence; the identity before it is fitted."""
+        return Calibration(*self.facts.get("calibration", ()))
 
     @cached_property
     def scored(self) -> ScoredIndex:
         """The items' keywords as a search scores them."""
-        costs = self.costs
-        unreadable = None if costs is None else costs >= self._price
+        unreadable = (self.costs > 0) & (self.costs >= self.facts["readability"])
         return ScoredIndex(self.keywords.all, self.keywords.writable, unreadable)
-
-    def prepare(self) -> None:
-        """Compute now what would otherwise be computed at the first answer."""
-        self.query_keywords([Query("", ""), *self.queries[:1]])
-        self.keywords.owners(self.keywords.keywords[0] if self.keywords.keywords else "")
 
     def probabilities(self, queries: Sequence[Query]) -> list[tuple[Ints, Floats]]:
         """Candidates and their probabilities for each query.
@@ -258,6 +245,12 @@ class Artefact:
         mean[np.searchsorted(union, items)] += p / 2
         mean[np.searchsorted(union, labelled)] += 0.5
         return union, mean
+
+    def _dense(self, items: Ints, p: Floats) -> Floats64:
+        """p of all items."""
+        dense = np.zeros(self.index.n_items)
+        dense[items] = p
+        return dense
 
     def query_keywords(self, queries: Sequence[Query]) -> list[list[str]]:
         """S_q for each query: at most 30 keywords, none of them the query's own text."""
@@ -307,13 +300,11 @@ class Artefact:
         owners = self.keywords.owners(own, anchors=self.row_of(query) < 0)
         selection = self._chosen(query, items, p)
         retrieved = self.keywords.writable.covered(selection.keywords, owners)
-        dense = np.zeros(self.index.n_items)
-        dense[items] = p
         # A text keeps weight 1 when it finds nothing, or only the training query's own anchors.
         words = [*([number] if owners.size else []), *selection.keywords]
         ordering, weights = self.scored.order(
             retrieved,
-            dense[retrieved],
+            self._dense(items, p)[retrieved],
             words,
             own=(number, owners),
             limit=K_MAX - len(selection.keywords),
@@ -357,8 +348,7 @@ class Artefact:
             others = (alone.selected(query, items, p, share) for share in EXPECTATIONS)
             sets = (found.keywords for found in chain([best], others))
             numbers = list(dict.fromkeys(chain.from_iterable(sets)))[:size]
-            dense = np.zeros(self.index.n_items)
-            dense[items] = p
+            dense = self._dense(items, p)
             owners = self.keywords.writable.owners
             found.append(
                 [
@@ -416,10 +406,8 @@ class Artefact:
         # chosen nor counted.
         literal = self_keyword(query.text)
         number = self.keywords.ids.find(literal)
-        dense = np.zeros(self.index.n_items)
-        dense[items] = p
         return select_keywords(
-            dense,
+            self._dense(items, p),
             self.keywords.writable,
             limit=K_MAX,
             expected_relevant=share * self.expected_relevant(query, p),

@@ -174,7 +174,7 @@ def edit_states(
     ownership: Ownership,
     batch: QueryBatch,
     asked: Sequence[QueryToEdit],
-    costs: Any = None,
+    costs: Any,
 ) -> Iterator[EditState]:
     """The state of each query of a batch."""
     for query, near in zip(asked, _near(sources, batch, asked), strict=True):
@@ -239,7 +239,7 @@ def _edit_state(
         float(dense[query.forced].sum()),
         query.expected,
         np.stack([sizes, means]).astype(np.float32),
-        np.zeros(keywords.size) if costs is None else costs[keywords],
+        costs[keywords],
         neighbours,
     )
 
@@ -259,11 +259,10 @@ def _at_hand(
     open_[covered] = False
     new = np.bincount(of, open_[owners], minlength=pool.size)
     new_hits = np.bincount(of, open_[owners] * dense[owners], minlength=pool.size)
-    price = 0 if costs is None else costs[pool]
     picked: dict[int, None] = dict.fromkeys(query.chosen)
     for share in EXPECTATIONS:
         f1 = f1_of(hits + new_hits, retrieved + new, share * query.expected)
-        value = np.where(new > 0, f1 - price, -np.inf)
+        value = np.where(new > 0, f1 - costs[pool], -np.inf)
         best = np.argsort(-value, kind="stable")[:ADDITIONS]
         picked.update(dict.fromkeys(int(pool[row]) for row in best if value[row] > -np.inf))
     return np.array(list(picked), dtype=np.int64)

@@ -192,11 +192,13 @@ def _learned_edits(
 def _relevance(dataset: Dataset) -> Csr:
     queries = dataset.queries.get("train", ())
     numbers = {item.id: number for number, item in enumerate(dataset.items)}
-    rows = [
-        sorted(numbers[i] for i in dataset.relevant.get(query.id, ()) if i in numbers)
-        for query in queries
+    pairs = [
+        (row, numbers[item])
+        for row, query in enumerate(queries)
+        for item in dataset.relevant.get(query.id, ())
+        if item in numbers
     ]
-    judged = sum(bool(row) for row in rows)
+    judged = len({row for row, _ in pairs})
     if judged < LEAST_QUERIES:
         raise GeneratorError(
             f"The generator 'statistical' learns from labels, but the data set {dataset.name} "
@@ -204,12 +206,9 @@ def _relevance(dataset: Dataset) -> Csr:
             f"with relevant items and {LEAST_QUERIES} are needed; add judgements or set the "
             "generator 'extractive'."
         )
-    starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
-    columns = np.array([item for row in rows for item in row], dtype=np.int32)
-    return sp.csr_matrix(
-        (np.ones(columns.size, dtype=np.float32), columns, starts),
-        shape=(len(rows), len(dataset.items)),
-    )
+    places = tuple(np.array(pairs, np.int32).T)
+    shape = (len(queries), len(dataset.items))
+    return sp.csr_matrix((np.ones(len(pairs), np.float32), places), shape=shape)
 
 
 def _anchor_strength(training: _Training) -> Csr:

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from cogr.datasets.builder import DEV_SHARE, by_hash
-from cogr.errors import GeneratorError, MissingExtraError, SnapshotError
+from cogr.errors import MissingExtraError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Item, Query
 from cogr.store import Store
@@ -26,7 +26,6 @@ from indexers.generators import (
     Context,
     Generator,
     Options,
-    Reads,
     Request,
     batched,
     fingerprint_hash,
@@ -56,15 +55,10 @@ LATEST = f"{FOLDER}/latest.json"
 MOST_LATEST = 10
 """Nightly fits are many, and each says which items were new to it, by all fits before it."""
 
-EVIDENCE, STACKING = "evidence", "stacking"
-"""The keys of a fingerprint that name the snapshot pairs used as evidence, and their coefficients.
+EVIDENCE, STACKING, JUDGE, JOINED = "evidence", "stacking", "judge", "joined"
+"""The keys of a fingerprint that name the snapshot pairs used as evidence, their coefficients, the
+judge, and the snapshots that later items joined.
 """
-
-JUDGE = "judge"
-"""The key of a fingerprint that names the judge."""
-
-JOINED = "joined"
-"""The key of a fingerprint that names the snapshots that later items joined."""
 
 _OF_DATA = (
     *("dataset_hash", "new", "pair_signals_digest", STACKING, JUDGE, JOINED),
@@ -111,22 +105,24 @@ class Statistical(Generator):
     its completion is empty.
 
     Args:
-        store: where the artefact is kept; None keeps it in memory only.
+        store: where the artefact is kept.
         decides: whether the encoder is chosen, and fetched, where `auto` has no recorded choice;
             there is none otherwise.
         judges: whether queries are answered with what a judge says of them.
     """
 
+    reads = "entity"
+
     def __init__(
         self,
         dataset: Dataset,
-        options: StatisticalOptions | None = None,
-        store: Store | None = None,
+        store: Store,
+        options: StatisticalOptions = StatisticalOptions(),  # noqa: B008  (it is frozen)
         *,
         decides: bool = True,
         judges: bool = True,
     ) -> None:
-        self.options = options or StatisticalOptions()
+        self.options = options
         self._dataset, self._store, self._decides = dataset, store, decides
         self._judges = judges and self.options.judge is not None
 
@@ -134,12 +130,7 @@ class Statistical(Generator):
         """The same generator, with these options changed, that chooses no encoder."""
         changed = self.options.model_copy(update=options)
         rest = {"decides": False, "judges": self._judges}
-        return Statistical(self._dataset, changed, self._store, **rest)
-
-    @property
-    def reads(self) -> Reads:
-        """The entity's text, and the whole data set."""
-        return "entity"
+        return Statistical(self._dataset, self._store, changed, **rest)
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
@@ -153,28 +144,28 @@ class Statistical(Generator):
             found |= {EVIDENCE: pairs, STACKING: stack.lineage if stack else {"gains": False}}
         return found
 
-    @property
-    def _of_fit(self) -> Mapping[str, object]:
-        return {
+    @cached_property
+    def _of_fit(self) -> Mapping[str, Any]:
+        options = self.options.model_dump(exclude={"evidence", "judge", "pair_signals"})
+        found: dict[str, Any] = {
             "kind": "statistical",
             "version": VERSION,
             "normaliser": NORMALISER,
             "dataset_hash": self._dataset.dataset_hash,
-            **self.options.model_dump(exclude={"evidence", "judge", "pair_signals"}),
-            **self._pair_signals,
-            **self._new,
+            **options,
             "encoder": self._encoder.digest if self._encoder else None,
         }
+        if names := self.options.pair_signals:
+            numbers = [self._dataset.pair_signals.get(name) for name in names]
+            found |= {"pair_signals": names, "pair_signals_digest": _digest(numbers)}
+        if self._new_ids:
+            found["new"] = _digest(sorted(self._new_ids))
+        return found
 
     @cached_property
     def _encoder(self) -> Encoder | None:
-        name = self.options.encoder
-        if name == NO_ENCODER:
-            return None
         from indexers.generators.statistical.ranking.encoder import Encoder
 
-        if name != AUTO:
-            return Encoder(name, self._store)
         chosen = self._choice
         return Encoder(chosen.model, self._store, kept=chosen.digest) if chosen.model else None
 
@@ -182,6 +173,9 @@ class Statistical(Generator):
     def _choice(self) -> Choice:
         from indexers.generators.statistical.ranking.encoder import Choice, choose, recorded
 
+        name = self.options.encoder
+        if name != AUTO:
+            return Choice("" if name == NO_ENCODER else name)
         if self._decides:
             return choose(self._dataset.items, self.options.language, self._store)
         return recorded(self._store) or Choice(why="none is chosen yet")
@@ -189,35 +183,18 @@ class Statistical(Generator):
     @property
     def told_encoder(self) -> str:
         """Which encoder there is, or why none, for a person."""
-        name = self.options.encoder
-        named = "no encoder" if name == NO_ENCODER else f"encoder {name}"
-        return str(self._choice) if name == AUTO else named
+        return str(self._choice)
 
     @cached_property
     def _new_ids(self) -> frozenset[str]:
         return new_ids(self._dataset, self._store)
 
     @property
-    def _new(self) -> Mapping[str, object]:
-        new = json.dumps(sorted(self._new_ids)).encode()
-        return {"new": hashlib.sha256(new).hexdigest()[:16]} if self._new_ids else {}
-
-    @cached_property
-    def _pair_signals(self) -> Mapping[str, object]:
-        names = self.options.pair_signals
-        if not names:
-            return {}
-        numbers = [self._dataset.pair_signals.get(name) for name in names]
-        digest = hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()[:16]
-        return {"pair_signals": names, "pair_signals_digest": digest}
-
-    @property
     def artefact(self) -> Artefact:
         """The fitted artefact; for `rankings`, and for the figures in its `facts`.
 
         Raises:
-            GeneratorError: the data set has too few training queries with labels, or there are
-                pairs as evidence and no store that has them.
+            GeneratorError: the data set has too few training queries with labels.
             SnapshotError: a pair is not in the store.
         """
         return self._stacked if self.options.evidence else self._judged
@@ -235,17 +212,12 @@ class Statistical(Generator):
             return None
         from indexers.generators.judging import YesOrNo
 
-        if self._store is None:
-            raise GeneratorError("A judge's answers lie in a store; give one.")
         return YesOrNo(self.options.judge, self._store)
 
     @cached_property
     def _judged(self) -> Artefact:
-        if not self._judges:
-            return self._fitted
-        return self.with_judge(
-            self._fitted, [*self._dataset.all_queries(), *self._dataset.unlabelled]
-        )
+        queries = [*self._dataset.all_queries(), *self._dataset.unlabelled]
+        return self.with_judge(self._fitted, queries) if self._judges else self._fitted
 
     def with_judge(
         self, artefact: Artefact, queries: Sequence[Query], only: Ints | None = None
@@ -265,8 +237,6 @@ class Statistical(Generator):
     def _stacked(self) -> Artefact:
         from indexers.generators.statistical.stacking import EarlierPair, stacked
 
-        if self._store is None:
-            raise GeneratorError("Pairs as evidence lie in a store; give one.")
         fitted, relevant = self._judged, self._dataset.relevant
         pairs = [EarlierPair(self._store, *ids, fitted.numbers) for ids in self.options.evidence]
         asked = [(query, sorted(relevant.get(query.id, ()))) for query in self._held_out()]
@@ -283,36 +253,27 @@ class Statistical(Generator):
         from indexers.generators.statistical.fitting import fit
         from indexers.generators.statistical.storage import MANIFEST, open_artefact, save
 
-        store = self._folder()
-        if store is not None and store.exists(MANIFEST):
+        if self._folder.exists(MANIFEST):
             try:
-                return open_artefact(store, self._encoder)
+                return open_artefact(self._folder, self._encoder)
             except SnapshotError as error:
                 log.warning("It is fitted again: %s", error)
         options = self.options.model_dump(exclude={"encoder", "evidence", "judge"})
         dataset = replace(self._dataset, new=self._new_ids)
         artefact = fit(dataset, **options, encoder=self._encoder)
-        if store is not None:
-            save(artefact, store)
-            self._remember()
-        artefact.prepare()
-        return artefact
-
-    def _remember(self) -> None:
-        assert self._store is not None
+        save(artefact, self._folder)
         own = fingerprint_hash(self._of_fit)
         others = [name for name in _latest(self._store) if name != own]
         self._store.write_json(LATEST, [own, *others][:MOST_LATEST])
+        return artefact
 
     @property
     def is_fitted(self) -> bool:
         """Whether the store has an artefact for this data set and these options."""
         from indexers.generators.statistical.storage import MANIFEST
 
-        if self._store is None or not self._store.list(FOLDER):
-            return False  # And no encoder is chosen for that answer.
-        store = self._folder()
-        return store is not None and store.exists(MANIFEST)
+        # No encoder is chosen for the answer that there is none.
+        return bool(self._store.list(FOLDER)) and self._folder.exists(MANIFEST)
 
     def keeping(
         self, written: Mapping[str, Any], items: str | None, queries: str | None
@@ -330,7 +291,7 @@ class Statistical(Generator):
             return None
         # Queries that come later are not judged.
         options = self.options.model_copy(update={"judge": None} if self._judges else {})
-        kept = KeptFit(self._dataset, options, self._store, written, (items, queries))
+        kept = KeptFit(self._dataset, self._store, options, written, (items, queries))
         return kept if kept.is_fitted and not self.options.evidence else None
 
     def live(self, written: Mapping[str, Any], items: str | None) -> Statistical | None:
@@ -343,9 +304,8 @@ class Statistical(Generator):
         """
         return self.looking(evidence=(), judge=None).keeping(fit_of(written), items, None)
 
-    def _folder(self) -> Store | None:
-        if self._store is None:
-            return None
+    @property
+    def _folder(self) -> Store:
         return self._store.below(f"{FOLDER}/{fingerprint_hash(self._of_fit)}")
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
@@ -380,12 +340,12 @@ class KeptFit(Statistical):
     def __init__(
         self,
         dataset: Dataset,
+        store: Store,
         options: StatisticalOptions,
-        store: Store | None,
         written: Mapping[str, Any],
         pair: tuple[str | None, str | None],
     ) -> None:
-        super().__init__(dataset, options, store, decides=False)
+        super().__init__(dataset, store, options, decides=False)
         self._written, self._pair = written, pair
         self._told: str | None = None
 
@@ -399,17 +359,15 @@ class KeptFit(Statistical):
         found = {**self._of_fit, JOINED: [*self._pair]}
         return found if self._judge is None else {**found, JUDGE: self._judge.fingerprint}
 
-    @property
-    def _of_fit(self) -> Mapping[str, object]:
+    @cached_property
+    def _of_fit(self) -> Mapping[str, Any]:
         return fit_of(self._written)
 
     @cached_property
     def _fitted(self) -> Artefact:
         from indexers.generators.statistical.storage import open_artefact
 
-        store = self._folder()
-        assert store is not None, "`keeping` has found it there"
-        return open_artefact(store, self._encoder)
+        return open_artefact(self._folder, self._encoder)
 
     @cached_property
     def artefact(self) -> Artefact:
@@ -418,22 +376,19 @@ class KeptFit(Statistical):
 
         items = unseen(self._fitted, self._dataset.items)
         found = joined(self._fitted, items, self._cold) if items else self._fitted
-        if (snapshot := self._mirror(0)) is not None:
-            found = with_keywords(found, items, snapshot)
-        found.prepare()
-        return found
+        snapshot = self._mirror(0)
+        return found if snapshot is None else with_keywords(found, items, snapshot)
 
     @cached_property
     def _cold(self) -> Ranker | None:
         from indexers.generators.statistical.new_items import cold_of
         from indexers.generators.statistical.storage import MANIFEST, open_cold, save_cold
 
-        fitted, folder = self._fitted, self._folder()
-        store = None if folder is None else folder.below("cold")
-        if store is not None and store.exists(MANIFEST):
+        fitted, store = self._fitted, self._folder.below("cold")
+        if store.exists(MANIFEST):
             return open_cold(store, fitted.ranker.folds)
         cold = cold_of(fitted)
-        if store is not None and not fitted.ranker.new.any():
+        if not fitted.ranker.new.any():
             save_cold(cold, store)
         return cold
 
@@ -442,9 +397,7 @@ class KeptFit(Statistical):
         from indexers.backends.memory import mirror_of
 
         id_ = self._pair[side]
-        if id_ is None or self._store is None:
-            return None
-        return mirror_of(open_snapshot(self._store, id_))
+        return None if id_ is None else mirror_of(open_snapshot(self._store, id_))
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         asked = list(requests)
@@ -485,32 +438,33 @@ class KeptFit(Statistical):
         return found
 
 
-def new_ids(dataset: Dataset, store: Store | None) -> frozenset[str]:
+def new_ids(dataset: Dataset, store: Store) -> frozenset[str]:
     """The items that the labels cannot know: those that the data set says are new, and those that
     came after a fit to the same labels.
     """
-    fits = [] if store is None or not is_installed() else _latest(store)
-    if store is None or not fits:
+    fits = _latest(store) if is_installed() else []
+    if not fits:
         return dataset.new
-    from indexers.generators.statistical.storage import MANIFEST, known_before
+    from indexers.generators.statistical.storage import known_before
 
     found: set[str] = set()
     train = {query.id for query in dataset.queries.get("train", ())}
     labels = {(query, item) for query in train for item in dataset.relevant.get(query, ())}
     ids = {item.id for item in dataset.items}
     for name in fits:
-        fit = store.below(f"{FOLDER}/{name}")
-        if not fit.exists(MANIFEST):
-            continue
         try:
-            before, known, new = known_before(fit)
+            before, known, new = known_before(store.below(f"{FOLDER}/{name}"))
         except SnapshotError:
-            continue  # Of another version, or damaged: it says nothing.
+            continue  # Gone, of another version, or damaged: it says nothing.
         if {pair for pair in known if pair[1] in ids} == labels:
             found |= (ids - before) | new
     return dataset.new | (found & ids).difference(
         *dataset.relevant.values(), *dataset.judged.values()
     )
+
+
+def _digest(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _latest(store: Store) -> list[str]:
@@ -547,21 +501,18 @@ def old_fits(store: Store, snapshots: Iterable[Manifest]) -> list[str]:
     ]
 
 
-def make(options: Any, context: Context) -> Statistical:
-    """The registry's entry.
-
-    Raises GeneratorError without a data set, MissingExtraError without LightGBM.
-    """
+def make(options: StatisticalOptions, context: Context) -> Statistical:
+    """The registry's entry. Raises MissingExtraError without LightGBM."""
     side, dataset, store = context
-    if dataset is None:
-        raise GeneratorError("The generator statistical learns from a data set; give it one.")
     if not is_installed():
         raise MissingExtraError("The generator statistical", "statistical")
-    if options is not None and options.language == DETECT:
+    assert dataset is not None
+    assert store is not None
+    if options.language == DETECT:
         from indexers.generators.statistical.ranking.text_index import item_text
 
         language = detect_language(map(item_text, dataset.items))
         options = options.model_copy(update={"language": language})
-    if options is not None and side == "item":
+    if side == "item":
         options = options.model_copy(update={"evidence": ()})
-    return Statistical(dataset, options, store, judges=side == "query")
+    return Statistical(dataset, store, options, judges=side == "query")

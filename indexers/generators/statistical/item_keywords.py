@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,6 +27,7 @@ from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Ints,
     Rows,
+    column_counts,
     scale_columns,
     with_data,
 )
@@ -86,7 +88,7 @@ class ItemKeywords:
         n_items: size of the item universe.
     """
 
-    keywords: Sequence[str]
+    keywords: Strings
     items: Ints
     owned: Ints
     kinds: Ints
@@ -95,27 +97,23 @@ class ItemKeywords:
     @cached_property
     def ids(self) -> StringIndex:
         """Numbers of keywords."""
-        keywords = self.keywords
-        strings = keywords if isinstance(keywords, Strings) else packed(keywords)
-        return StringIndex(strings)
+        return StringIndex(self.keywords)
 
     @cached_property
     def writable(self) -> Ownership:
         """Ownership of the keywords that a completion can hold: `parse` would drop or split the
         others.
         """
-        can = np.fromiter(
-            (writable(keyword) for keyword in self.keywords), dtype=bool, count=len(self.keywords)
-        )
-        if can.all():
-            return self.all
-        kept = can[self.owned]
-        return Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
+        can = np.fromiter(map(writable, self.keywords), bool, len(self.keywords))
+        return self.all if can.all() else self._ownership(can[self.owned])
 
     @cached_property
     def all(self) -> Ownership:
         """Ownership of all keywords, titles included, as an index holds them."""
-        return Ownership(self.items, self.owned, self.n_items, len(self.keywords))
+        return self._ownership(slice(None))
+
+    def _ownership(self, pairs: Any) -> Ownership:
+        return Ownership(self.items[pairs], self.owned[pairs], self.n_items, len(self.keywords))
 
     @cached_property
     def _beside_anchors(self) -> tuple[NDArray[np.bool_], Ownership]:
@@ -124,9 +122,7 @@ class ItemKeywords:
         """
         anchors = np.zeros(len(self.keywords), dtype=bool)
         anchors[self.owned[self.kinds == ANCHOR]] = True
-        kept = anchors[self.owned] & (self.kinds != ANCHOR)
-        owned = Ownership(self.items[kept], self.owned[kept], self.n_items, len(self.keywords))
-        return anchors, owned
+        return anchors, self._ownership(anchors[self.owned] & (self.kinds != ANCHOR))
 
     def costs(self, analyser: Analyser, queries: Iterable[str], price: float) -> Costs:
         """Cost of each keyword when it is chosen for a query (`select_keywords`), (keywords,).
@@ -191,7 +187,7 @@ def item_phrases(texts: Sequence[str], analyser: Analyser) -> list[list[str]]:
         forms.add(words)
         stems.add(ids.setdefault(analyser.stem(word), len(ids)) for word in words)
     known, counts = _pairs(stems, max(2, int(COMMON_SHARE * len(texts))))
-    df = np.bincount(counts.indices, minlength=counts.shape[1])
+    df = column_counts(counts)
     idf = np.log(max(len(texts), 1) / np.maximum(df, 1)).astype(np.float32)
     names = list(ids)
     for column, (a, b) in enumerate(known.tolist()):
@@ -210,26 +206,14 @@ def _pairs(stems: Rows, most: int) -> tuple[Ints, Csr]:
     codes = columns[:-1].astype(np.int64) << 32 | columns[1:]
     item = np.repeat(np.arange(starts.size - 1, dtype=np.int32), np.diff(starts))
     places = np.flatnonzero(item[:-1] == item[1:])
-    item, codes = item[places], codes[places]
-    order = np.argsort(codes, kind="stable")
-    codes, item = codes[order], item[order]
-    new = np.concatenate([[True], codes[1:] != codes[:-1]])[: codes.size]
-    first = np.flatnonzero(new)
-    # Within a pair places ascend, and so do items.
-    other = new | np.concatenate([[True], item[1:] != item[:-1]])[: codes.size]
-    df = np.add.reduceat(other, first) if first.size else first
+    known, first, column = np.unique(codes[places], return_index=True, return_inverse=True)
+    ones, shape = np.ones(places.size, dtype=np.float32), (starts.size - 1, known.size)
+    counts = sp.coo_matrix((ones, (item[places], column)), shape=shape).tocsr()
+    df = column_counts(counts)
     usable = np.flatnonzero((df >= 2) & (df <= most))
-    usable = usable[np.argsort(order[first[usable]])]
-    number = np.full(first.size, -1, dtype=np.int32)
-    number[usable] = np.arange(usable.size)
-    column = np.repeat(number, np.diff(first, append=codes.size))
-    kept = column >= 0
-    chosen = codes[first[usable]]
-    shape = (starts.size - 1, max(usable.size, 1))
-    ones = np.ones(int(kept.sum()), dtype=np.float32)
-    counts = sp.coo_matrix((ones, (item[kept], column[kept])), shape=shape).tocsr()
-    counts.sum_duplicates()
-    return np.stack([chosen >> 32, chosen & 0xFFFFFFFF], axis=1), counts
+    usable = usable[np.argsort(first[usable])]
+    chosen = known[usable]
+    return np.stack([chosen >> 32, chosen & 0xFFFFFFFF], axis=1), counts[:, usable]
 
 
 def best_columns(scores: Csr, k: int) -> list[list[int]]:

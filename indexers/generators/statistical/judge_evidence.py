@@ -22,12 +22,11 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from cogr.keywords import self_keyword
-from cogr.metrics import f1_of
 from cogr.records import Item, Query
 from indexers.generators.judging import Pair, YesOrNo
 from indexers.generators.statistical import FOLDS
 from indexers.generators.statistical.artefact import Artefact
-from indexers.generators.statistical.keyword_selection import Floats, Ints, exact_cut
+from indexers.generators.statistical.keyword_selection import Floats, Ints, cut_f1, exact_cut
 from indexers.generators.statistical.ranking.features import CandidatePairs, candidates
 from indexers.generators.statistical.ranking.matrices import Floats as Floats32
 from indexers.generators.statistical.ranking.ranker import MASKS, as_new
@@ -130,7 +129,8 @@ def judged(
     folds = {query.id: fold for query, fold in rows}
     evidence, pairs = JudgeEvidence(np.zeros((FOLDS + 1, 2)), folds, _new(artefact)), 0
     for kind in (False, True):
-        examples = _examples(artefact, kind) if _wanted(artefact, kind, only) else []
+        wanted = artefact.ranker.cold is not None if kind else only is None
+        examples = _examples(artefact, kind) if wanted else []
         z = _answers(examples, artefact, judge, items, new=kind)
         evidence = _fitted(artefact, evidence, kind, examples, z)
         pairs += sum(one.near.size for one in examples)
@@ -142,10 +142,6 @@ def judged(
     pairs += sum(one.near.size for one in asked)
     told = f"{pairs:,} pairs, {judge.asked:,} of them asked now in {judge.seconds:.0f} s"
     return artefact.changed(judged=replace(evidence, said=said, told=told))
-
-
-def _wanted(artefact: Artefact, kind: bool, only: Ints | None) -> bool:
-    return artefact.ranker.cold is not None if kind else only is None
 
 
 def _new(artefact: Artefact) -> NDArray[np.bool_]:
@@ -182,7 +178,7 @@ def _examples(artefact: Artefact, kind: bool) -> list[_Candidates]:
     """Training queries, drawn at random until there are enough pairs. To learn of new items, each
     has every third of the items masked, and masked items are judged.
     """
-    ranker, rng = artefact.ranker, np.random.default_rng(int(str(artefact.facts["seed"])))
+    ranker, rng = artefact.ranker, np.random.default_rng(artefact.facts["seed"])
     labelled = (np.diff(artefact.relevance.indptr) > 0) & (ranker.folds >= 0)
     rows = np.sort(rng.permutation(np.flatnonzero(labelled))[:MOST_QUERIES])
     found: list[list[_Candidates]] = [[] for _ in rows]
@@ -278,8 +274,7 @@ def _f1(
     found = []
     for one, odds in zip(known, z, strict=True):
         p = evidence.of(one.query, one.p, one.new, odds) if evidence else one.p
-        cut, _ = exact_cut(p, artefact.ranker.multiplier * float(p.sum()))
-        found.append(f1_of(float(one.y[cut].sum()), cut.size, one.relevant.size))
+        found.append(cut_f1(p, one.y, one.relevant.size, artefact.ranker.multiplier))
     return float(np.mean(found))
 
 

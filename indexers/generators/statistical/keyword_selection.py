@@ -141,6 +141,19 @@ def _cut(p: Floats, positive: Ints, expected: float) -> tuple[Ints, float]:
     return order[: best + 1], float(values[best])
 
 
+def cut_f1(p: Any, relevant: Any, all_relevant: int, multiplier: float) -> float:
+    """F1 of the exact cut.
+
+    Args:
+        p: of candidates, (n,).
+        relevant: 0/1, (n,).
+        all_relevant: relevant items, candidates or not.
+        multiplier: the expected number of relevant items is this times the sum of p.
+    """
+    cut, _ = exact_cut(p, multiplier * float(p.sum()))
+    return f1_of(float(relevant[cut].sum()), cut.size, all_relevant)
+
+
 def select_keywords(
     p: Any,
     ownership: Ownership,
@@ -235,16 +248,10 @@ class _Subgraph:
         local[items] = np.arange(items.size)
         self.p = p[items]
         self.pair_keyword = np.repeat(np.arange(self.keywords.size), sizes)
-        self.by_keyword = local[owners]
-        self.keyword_starts = _starts(self.pair_keyword, self.keywords.size)
-        self.by_item = self.pair_keyword[np.argsort(self.by_keyword, kind="stable")]
-        self.item_starts = _starts(self.by_keyword, items.size)
+        self.owned = Ownership(local[owners], self.pair_keyword, items.size, self.keywords.size)
         self.free = np.ones(items.size, dtype=bool)
         self.free[local[forced[present[forced]]]] = False
         self.base_retrieved, self.base_hits = forced.size, float(p[forced].sum())
-
-    def owners(self, keyword: int) -> Ints:
-        return self.by_keyword[self.keyword_starts[keyword] : self.keyword_starts[keyword + 1]]
 
     def greedy(self, price: float, limit: int, size: float) -> list[int]:
         """Keywords by largest gain (the sum of 2 p_i - price over items not yet covered), while a
@@ -257,7 +264,7 @@ class _Subgraph:
         free = self.free.copy()
         gain = -self.costs * size
         gain += np.bincount(
-            self.pair_keyword, (worth * free)[self.by_keyword], minlength=self.keywords.size
+            self.pair_keyword, (worth * free)[self.owned.by_keyword], minlength=self.keywords.size
         )
         chosen: list[int] = []
         while gain.size and len(chosen) < limit:
@@ -265,11 +272,11 @@ class _Subgraph:
             if gain[keyword] <= 1e-12:
                 break
             chosen.append(keyword)
-            owners = self.owners(keyword)
+            owners = self.owned.owners(keyword)
             new = owners[free[owners]]
             free[new] = False
-            sizes = self.item_starts[new + 1] - self.item_starts[new]
-            touched = slices(self.by_item, self.item_starts, new)
+            sizes = np.diff(self.owned.item_starts)[new]
+            touched = slices(self.owned.by_item, self.owned.item_starts, new)
             gain -= np.bincount(touched, np.repeat(worth[new], sizes), minlength=gain.size)
             gain[keyword] = -np.inf
         return chosen
@@ -280,13 +287,13 @@ class _Subgraph:
         """
         times = np.zeros(self.p.size, dtype=np.int64)
         for keyword in chosen:
-            times[self.owners(keyword)] += 1
+            times[self.owned.owners(keyword)] += 1
         covered = self.free & (times > 0)
         hits = self.base_hits + float(self.p[covered].sum())
         retrieved = self.base_retrieved + int(covered.sum())
         kept = list(chosen)
         for keyword in reversed(chosen):
-            owners = self.owners(keyword)
+            owners = self.owned.owners(keyword)
             lost = owners[(times[owners] == 1) & self.free[owners]]
             fewer_hits, fewer = hits - float(self.p[lost].sum()), retrieved - lost.size
             loss = f1_of(hits, retrieved, expected) - f1_of(fewer_hits, fewer, expected)

@@ -56,12 +56,11 @@ class ScoredIndex:
     Args:
         ownership: every item's keywords, its own text among them.
         usable: the keywords that a completion can write, with the same owners.
-        unreadable: whether each keyword is unreadable (`ItemKeywords.costs`) and so may not order;
-            None: all may.
+        unreadable: whether each keyword is unreadable (`ItemKeywords.costs`) and so may not order.
     """
 
     def __init__(
-        self, ownership: Ownership, usable: Ownership, unreadable: NDArray[np.bool_] | None = None
+        self, ownership: Ownership, usable: Ownership, unreadable: NDArray[np.bool_]
     ) -> None:
         self.ownership, self.usable, self.unreadable = ownership, usable, unreadable
 
@@ -125,9 +124,7 @@ class ScoredIndex:
         self, items: Ints, rows: Ints, best: Ints, taken: set[int]
     ) -> tuple[Ints, Floats]:
         words = np.unique(np.concatenate([self.usable.keywords(item) for item in items[best]]))
-        words = words[~np.isin(words, np.fromiter(taken, np.int64, len(taken)))]
-        if self.unreadable is not None:
-            words = words[~self.unreadable[words]]
+        words = words[~np.isin(words, [*taken]) & ~self.unreadable[words]]
         starts = self.usable.keyword_starts
         words = words[starts[words + 1] - starts[words] <= items.size]
         sizes = starts[words + 1] - starts[words]

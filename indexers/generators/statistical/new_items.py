@@ -76,8 +76,7 @@ def cold_of(fitted: Artefact) -> Ranker | None:
     if fitted.ranker.new.any():
         return fitted.ranker.cold
     texts = [query.text for query in fitted.queries]
-    seed = int(str(fitted.facts["seed"]))
-    return fit_cold(fitted.ranker, fitted.index, texts, fitted.relevance, seed)
+    return fit_cold(fitted.ranker, fitted.index, texts, fitted.relevance, fitted.facts["seed"])
 
 
 def joined(artefact: Artefact, items: Sequence[Item], cold: Ranker | None) -> Artefact:

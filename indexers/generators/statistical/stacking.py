@@ -30,7 +30,7 @@ from cogr.snapshots import check_pair, open_snapshot
 from cogr.store import Store
 from indexers.backends.memory import mirror_of
 from indexers.generators.statistical.artefact import Artefact, Calibration, calibrate, logit
-from indexers.generators.statistical.keyword_selection import Floats, Ints, exact_cut
+from indexers.generators.statistical.keyword_selection import Floats, Ints, cut_f1
 from indexers.generators.statistical.ranking.matrices import Floats as Floats32
 from indexers.generators.statistical.ranking.ranker import MULTIPLIERS
 
@@ -202,10 +202,10 @@ def _examples(
         relevant = np.array(sorted(numbers[id_] for id_ in ids if id_ in numbers), np.int64)
         if not relevant.size or not any(one.size for one in by_pairs):
             continue
-        cut, _ = exact_cut(p, artefact.expected_relevant(query, p))
+        alone = cut_f1(p, np.isin(items, relevant), relevant.size, artefact.multiplier)
         union, x = _features(items, p, by_pairs)
         y = np.isin(union, relevant).astype(np.float64)
-        yield _TrainingExample(query, x, y, relevant, _f1(items[cut], relevant))
+        yield _TrainingExample(query, x, y, relevant, alone)
 
 
 def _f1(found: Ints, relevant: Ints) -> float:
@@ -220,7 +220,8 @@ def _fitted(pairs: Sequence[EarlierPair], examples: Sequence[_TrainingExample]) 
     ]
     parts = {example.query.id: int(of) for example, of in zip(examples, part, strict=True)}
     stack = Stack(pairs, np.stack([*lines, _line_of(examples)]), parts)
-    f1 = {of: np.mean([_cut_f1(stack, one, of) for one in examples]) for of in MULTIPLIERS}
+    p = [(stack.of(one.query, one.x), one.y, one.relevant.size) for one in examples]
+    f1 = {of: np.mean([cut_f1(*one, of) for one in p]) for of in MULTIPLIERS}
     best = max(MULTIPLIERS, key=lambda multiplier: f1[multiplier])
     without = float(np.mean([example.alone for example in examples]))
     return replace(stack, multiplier=best, f1=float(f1[best]), without=without)
@@ -252,12 +253,6 @@ def fit_line(x: Floats, y: Floats) -> Floats:
     found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
     rounded: Floats = np.round(found, DIGITS)
     return rounded
-
-
-def _cut_f1(stack: Stack, example: _TrainingExample, multiplier: float) -> float:
-    p = stack.of(example.query, example.x)
-    cut, _ = exact_cut(p, multiplier * float(p.sum()))
-    return f1_of(float(example.y[cut].sum()), cut.size, example.relevant.size)
 
 
 def _calibrated(artefact: Artefact, examples: Sequence[_TrainingExample]) -> Calibration:

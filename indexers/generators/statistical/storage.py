@@ -76,8 +76,7 @@ def known_before(store: Store) -> tuple[set[str], set[tuple[str, str]], set[str]
     Raises SnapshotError as `open_artefact` does.
     """
     _, files = _read(store, "items.", "queries.", "relevance.", "new.")
-    ids = _table(files["items.parquet"], "id", "digest")["id"]
-    queries = _table(files["queries.parquet"], "id", "text")["id"]
+    (ids,), (queries,) = (_texts(files[f"{name}.parquet"], "id") for name in ("items", "queries"))
     labels = _matrix(files, "relevance", (len(queries), len(ids))).tocoo()
     pairs = {(queries[q], ids[i]) for q, i in zip(labels.row, labels.col, strict=True)}
     new = np.flatnonzero(_array(files["new.npy"])) if "new.npy" in files else ()
@@ -108,12 +107,11 @@ def open_artefact(folder: str | Path | Store, encoder: Encoder | None = None) ->
     """
     store = folder if isinstance(folder, Store) else Store(folder)
     facts, files = _read(store)
-    items = _table(files["items.parquet"], "id", "digest")
-    asked = _table(files["queries.parquet"], "id", "text")
-    queries = [Query(id_, text) for id_, text in zip(asked["id"], asked["text"], strict=True)]
-    keywords = _strings(files["keywords.parquet"], "keyword")
-    vocabulary = _table(files["vocabulary.parquet"], "term")["term"]
-    n, width = len(items["id"]), max(len(vocabulary), 1)
+    ids, digests = _texts(files["items.parquet"], "id", "digest")
+    queries = [*map(Query, *_texts(files["queries.parquet"], "id", "text"))]
+    (keywords,) = _texts(files["keywords.parquet"], "keyword")
+    (vocabulary,) = _texts(files["vocabulary.parquet"], "term")
+    n, width = len(ids), max(len(vocabulary), 1)
     index = TextIndex(
         Analyser(facts["language"]),
         {term: column for column, term in enumerate(vocabulary)},
@@ -126,8 +124,7 @@ def open_artefact(folder: str | Path | Store, encoder: Encoder | None = None) ->
         encoder,
         _pair_signals(files, n),
     )
-    parts = [_array(files[f"owned.{part}.npy"]) for part in ("items", "keywords", "kinds")]
-    owned = ItemKeywords(keywords, parts[0], parts[1], parts[2], n)
+    owned = [_array(files[f"owned.{part}.npy"]) for part in ("items", "keywords", "kinds")]
     folds = _array(files["folds.npy"])
     ranker = Ranker(
         _models(files, "model"),
@@ -138,23 +135,13 @@ def open_artefact(folder: str | Path | Store, encoder: Encoder | None = None) ->
         _array(files["new.npy"]) if "new.npy" in files else np.zeros(n, np.bool_),
     )
     relevance = _matrix(files, "relevance", (len(queries), n))
-    artefact = Artefact(
-        index,
-        queries,
-        relevance,
-        ranker,
-        owned,
-        items["id"],
-        items["digest"],
-        facts,
-        _editor(files),
-    )
-    artefact.prepare()
-    return artefact
+    item_keywords = ItemKeywords(keywords, owned[0], owned[1], owned[2], n)
+    parts = (index, queries, relevance, ranker, item_keywords, ids, digests, facts)
+    return Artefact(*parts, _editor(files))
 
 
 def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
-    index, owned = artefact.index, artefact.keywords
+    index, owned, ranker = artefact.index, artefact.keywords, artefact.ranker
     return {
         "items.parquet": _parquet(id=artefact.item_ids, digest=artefact.digests),
         "queries.parquet": _parquet(
@@ -175,10 +162,11 @@ def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
         "owned.items.npy": owned.items,
         "owned.keywords.npy": owned.owned,
         "owned.kinds.npy": owned.kinds,
-        "linear.npy": artefact.ranker.linear,
-        "folds.npy": artefact.ranker.folds,
-        **_boosters("model", artefact.ranker.models),
-        **_new(artefact.ranker),
+        "linear.npy": ranker.linear,
+        "folds.npy": ranker.folds,
+        **_boosters("model", ranker.models),
+        **({"new.npy": ranker.new} if ranker.new.any() else {}),
+        **(_cold(ranker.cold) if ranker.cold else {}),
         **_edits(artefact.editor),
     }
 
@@ -196,7 +184,8 @@ def _given(signals: PairSignals) -> dict[str, bytes | NDArray[Any]]:
 def _pair_signals(files: Mapping[str, Data], n: int) -> PairSignals:
     if "pairs.parquet" not in files:
         return PairSignals()
-    rows = {text: row for row, text in enumerate(_table(files["pairs.parquet"], "text")["text"])}
+    (texts,) = _texts(files["pairs.parquet"], "text")
+    rows = {text: row for row, text in enumerate(texts)}
     names = (f"pairs.{number:02}" for number in range(len(files)))
     columns = [
         _matrix(files, name, (len(rows), n), _array(files[f"{name}.values.npy"]))
@@ -204,11 +193,6 @@ def _pair_signals(files: Mapping[str, Data], n: int) -> PairSignals:
         if f"{name}.values.npy" in files
     ]
     return PairSignals(rows, columns)
-
-
-def _new(ranker: Ranker) -> dict[str, bytes | NDArray[Any]]:
-    cold = {} if ranker.cold is None else _cold(ranker.cold)
-    return {"new.npy": ranker.new, **cold} if ranker.new.any() else {}
 
 
 def _cold(cold: Ranker) -> dict[str, bytes | NDArray[Any]]:
@@ -224,10 +208,7 @@ def _cold_ranker(files: Mapping[str, Data], folds: NDArray[Any]) -> Ranker | Non
 def _edits(editor: Editor | None) -> dict[str, bytes | NDArray[Any]]:
     if editor is None:
         return {}
-    return {
-        "edits.folds.npy": editor.folds,
-        **_boosters("edits", editor.models),
-    }
+    return {"edits.folds.npy": editor.folds, **_boosters("edits", editor.models)}
 
 
 def _editor(files: Mapping[str, Data]) -> Editor | None:
@@ -260,16 +241,11 @@ def _parquet(**columns: Sequence[str]) -> bytes:
     return buffer.getvalue()
 
 
-def _table(data: Data, *names: str) -> dict[str, list[str]]:
-    columns: dict[str, list[str]] = read_table(
-        io.BytesIO(data), pa.schema({name: pa.string() for name in names})
-    ).to_pydict()
-    return columns
-
-
-def _strings(data: Data, name: str) -> Strings:
-    table = read_table(io.BytesIO(data), pa.schema({name: pa.large_string()}))
-    return Strings(pa.concat_arrays([pa.array([], pa.large_string()), *table.column(0).chunks]))
+def _texts(data: Data, *names: str) -> list[Strings]:
+    """Columns of a file."""
+    table = read_table(io.BytesIO(data), pa.schema({name: pa.large_string() for name in names}))
+    none = pa.array([], pa.large_string())
+    return [Strings(pa.concat_arrays([none, *column.chunks])) for column in table.columns]
 
 
 def _array(data: Data) -> NDArray[Any]:

@@ -65,7 +65,7 @@ def test_a_service_that_is_away_stops_the_rebuild_and_the_next_one_goes_on(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("indexers.fleet.coordinator.SETBACKS", 2)
-        patch.setattr("indexers.generators.scripted.Scripted", faulty(away_after=11))
+        patch.setattr("indexers.generators.extractive.Scripted", faulty(away_after=11))
         with pytest.raises(
             ServiceError, match="no answer 2 times in a row.*went away after 11 answers"
         ):
@@ -144,7 +144,7 @@ def test_entities_that_raise_errors_are_found_by_splitting_and_set_aside(
     workspace: Workspace, rebuild_by: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accidents: Any = {"i7": "error", "i13": "error"}
-    monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(accidents=accidents))
+    monkeypatch.setattr("indexers.generators.extractive.Scripted", faulty(accidents=accidents))
     rebuilt = rebuild_by(Worker(workspace, "one"))
     assert set(rebuilt.set_aside) == set(accidents)
     assert all(
@@ -158,7 +158,7 @@ def test_entities_that_raise_errors_are_found_by_splitting_and_set_aside(
 def test_failures_for_the_time_being_are_passed_on_and_tried_again_later(
     workspace: Workspace, rebuild_by: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(fail_every=5))
+    monkeypatch.setattr("indexers.generators.extractive.Scripted", faulty(fail_every=5))
     set_aside = rebuild_by(Worker(workspace, "one")).set_aside
     assert set(set_aside.values()) == {"told to fail"}
     assert missing(workspace) == len(set_aside)

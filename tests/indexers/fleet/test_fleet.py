@@ -127,7 +127,7 @@ def test_entities_that_take_workers_down_are_set_aside(
         outcome = fleet.outcome(coordinator)
         assert outcome["failures"] == 2
         lost = {id_: Failure(id_, "as it was") for id_ in accidents}
-        monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(answers=lost))
+        monkeypatch.setattr("indexers.generators.extractive.Scripted", faulty(answers=lost))
         assert outcome["snapshot"] == fleet.calm()
         # One death of the whole shard, two of the entity alone.
         assert [worker.poll() for worker in workers[:-1]] == [-signal.SIGKILL] * 3

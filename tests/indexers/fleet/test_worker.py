@@ -13,7 +13,7 @@ from cogr.errors import GeneratorError
 from cogr.settings import load_settings
 from indexers.fleet.run_files import latest_run
 from indexers.fleet.worker import Worker
-from indexers.generators.scripted import Scripted
+from indexers.generators.extractive import Scripted
 from indexers.workspace import Workspace
 from tests.indexers.faulty import faulty
 from tests.indexers.fleet.in_process import SHARD, begin, missing, task
@@ -43,7 +43,7 @@ def test_a_worker_leaves_the_rest_when_time_or_run_is_over(
     run, folder = begin(workspace)
     monkeypatch.setattr("indexers.fleet.worker.LOOK_SECONDS", 0.05)
     monkeypatch.setattr("indexers.fleet.worker.SHARD_SECONDS", 60 if over else 0.1)
-    monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(delay=0.02))
+    monkeypatch.setattr("indexers.generators.extractive.Scripted", faulty(delay=0.02))
     worker = Worker(workspace, "here")
     if over:
         # The coordinator ends in the middle of the shard.
@@ -155,9 +155,9 @@ def test_a_worker_whose_generator_hangs_ends(workspace: Workspace, tmp_path: Pat
     run, folder = begin(workspace)
     program = (
         "from pathlib import Path; from cogr.settings import load_settings\n"
-        "from indexers.fleet import worker; from indexers.generators import scripted\n"
+        "from indexers.fleet import worker; from indexers.generators import extractive\n"
         "from indexers.workspace import Workspace; from tests.indexers.faulty import faulty\n"
-        "worker.STUCK_SECONDS = 0.4; scripted.Scripted = faulty(accidents={'i7': 'hang'})\n"
+        "worker.STUCK_SECONDS = 0.4; extractive.Scripted = faulty(accidents={'i7': 'hang'})\n"
         f"workspace = Workspace(load_settings(Path({str(tmp_path / 'cogr.toml')!r})))\n"
         f"worker.Worker(workspace, 'it').take({task(run)!r})"
     )

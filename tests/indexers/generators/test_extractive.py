@@ -10,7 +10,7 @@ from cogr.errors import GeneratorError
 from cogr.keywords import parse
 from cogr.prompts import Prompt
 from cogr.records import Entity, Item, Query
-from indexers.generators import Completion, Request, make_generator
+from indexers.generators import Completion, Request
 from indexers.generators.extractive import Extractive, ExtractiveOptions
 
 NO_PROMPT = Prompt("", "")
@@ -71,7 +71,5 @@ def test_a_query_gets_keywords_that_items_own() -> None:
 
 def test_options_are_checked_and_part_of_the_fingerprint() -> None:
     assert Extractive(SHOP, "h").fingerprint != Extractive(SHOP, "other").fingerprint
-    with pytest.raises(GeneratorError, match="give it a data set"):
-        make_generator({"kind": "extractive"}, "item")
     with pytest.raises(GeneratorError, match="no Snowball stemmer for the language 'klingon'"):
         keywords(Extractive(SHOP, "", ExtractiveOptions(language="klingon")), SHOP[0])

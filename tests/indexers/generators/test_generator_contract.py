@@ -21,6 +21,7 @@ import pytest
 from cogr.keywords import parse
 from cogr.prompts import PAPER, Prompter
 from cogr.records import Dataset, Entity, Item, Query
+from cogr.store import Store
 from indexers.generators import (
     Answer,
     Completion,
@@ -129,7 +130,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def make(kind: str, request: pytest.FixtureRequest) -> Iterator[Make]:
+def make(
+    kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Make]:
     """Makes a generator of the kind; heavy ones are made once, because the engine is one per
     process.
     """
@@ -147,7 +150,8 @@ def make(kind: str, request: pytest.FixtureRequest) -> Iterator[Make]:
             vars(generator)["_batch"] = 2
             yield lambda: generator
     else:
-        yield lambda: make_generator({"kind": kind}, "item", DATASET)
+        store = Store(str(tmp_path_factory.mktemp("store")))
+        yield lambda: make_generator({"kind": kind}, "item", DATASET, store)
 
 
 def vllm_options(model: Path) -> dict[str, object]:

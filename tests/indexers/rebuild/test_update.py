@@ -124,7 +124,7 @@ def test_times_are_looked_up_in_the_data_set(shop: Path, cogr_index: Command) ->
 def test_what_was_set_aside_stays_so_with_its_reason(
     shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexers.generators.scripted.Scripted", faulty(fail_every=6))
+    monkeypatch.setattr("indexers.generators.extractive.Scripted", faulty(fail_every=6))
     failing = ("--set", "rebuild.max_failure_share=1")
     first = cogr_index("rebuild", "--side", "item", "--json", *failing).json
     second = cogr_index(
@@ -226,7 +226,7 @@ def test_the_queries_of_a_log_are_saved_once(shop: Path, cogr_index: Command) ->
 def test_the_first_log_of_a_shop_without_queries_passes_the_gate(
     shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexers.generators.scripted.WORDS", 0)
+    monkeypatch.setattr("indexers.generators.extractive.SCRIPTED_WORDS", 0)
     for name in ("queries", "labels"):
         (shop / f"data/{name}.jsonl").unlink()
     silent = ("--set", "publish.tolerance=0")

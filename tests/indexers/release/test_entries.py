@@ -199,7 +199,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[st
 
     with pytest.MonkeyPatch.context() as here:
         here.chdir(folder)
-        here.setattr("indexers.generators.scripted.Scripted", FAILING)
+        here.setattr("indexers.generators.extractive.Scripted", FAILING)
         rebuilt("query", ITEMS, publish=True)
         rebuilt("item", ITEMS, publish=True)
         rebuilt("item", SERVED, publish=True)
@@ -221,7 +221,7 @@ def cell(
     monkeypatch.chdir(tmp_path / "shop")
     monkeypatch.setattr("indexers.backends.memory.MemoryBackend", Faulty)
     monkeypatch.setattr("indexers.lease.PATIENCE", 0.0)
-    monkeypatch.setattr("indexers.generators.scripted.Scripted", FAILING)
+    monkeypatch.setattr("indexers.generators.extractive.Scripted", FAILING)
     monkeypatch.setattr(Faulty, "fault", "")
     return Cell(tmp_path / "shop", ids, run_any, overrides=["publish.tolerance=1"])
 

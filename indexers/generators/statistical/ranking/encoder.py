@@ -40,10 +40,7 @@ ONNX_FILE = "onnx/model.onnx"
 """Where sentence-transformers' folders have a model for ONNX Runtime."""
 
 _PATTERNS = (ONNX_FILE, "*.json", "1_Pooling/*.json")
-_FILES = (
-    *(ONNX_FILE, "tokenizer.json", "1_Pooling/config.json"),
-    *("sentence_bert_config.json", "tokenizer_config.json"),
-)
+_FILES = (ONNX_FILE, "tokenizer.json", "1_Pooling/config.json")
 
 CHOICE = f"{FOLDER}/choice.json"
 
@@ -69,7 +66,7 @@ class Encoder:
 
     Args:
         model: a folder in sentence-transformers' layout, or a name on the Hugging Face hub.
-        store: keeps the points; None keeps them in memory only.
+        store: keeps the points.
         kept: the digest of an encoder that the store keeps (`choose`); `model` is then its name.
 
     Raises:
@@ -78,21 +75,17 @@ class Encoder:
         ServiceError: the hub can't be reached and the model is not in its local cache.
     """
 
-    def __init__(self, model: str, store: Store | None = None, *, kept: str = "") -> None:
-        self._folder, self.digest = None, kept
-        if not kept:
-            self._folder = _folder_of(model)
-            self.digest = _digest(self._folder)
-        self._store = store.below(f"{FOLDER}/{self.digest}") if store else None
+    def __init__(self, model: str, store: Store, *, kept: str = "") -> None:
+        self._folder = None if kept else _folder_of(model)
+        self.digest = _digest(self._folder) if self._folder else kept
+        self._store = store.below(f"{FOLDER}/{self.digest}")
         self._known: dict[bytes, Floats] = {}
 
     @cached_property
     def _encode(self) -> Callable[[list[str]], Floats]:
-        if self._folder is not None:
-            by = _by_onnx if _is_onnx(self._folder) else _by_torch
-            return by(self._folder)
-        assert self._store is not None, "it keeps the encoder"
-        return _kept(self._store)
+        if self._folder is None:
+            return _kept(self._store)
+        return (_by_onnx if _is_onnx(self._folder) else _by_torch)(self._folder)
 
     def points(self, texts: Sequence[str], *, keep: bool = True) -> Floats:
         """Points of length 1, (texts, dimensions).
@@ -122,8 +115,6 @@ class Encoder:
 
     def _keep(self, made: dict[bytes, Floats]) -> None:
         self._known.update(made)
-        if self._store is None:
-            return
         buffer = io.BytesIO()
         # Points lie on a grid that float16 holds exactly.
         np.savez(
@@ -135,18 +126,16 @@ class Encoder:
         self._store.write(f"{name}.npz", buffer.getvalue())
 
     def _read(self) -> None:
-        if (store := self._store) is None:
-            return
-        for name in (one for one in store.list("") if one.endswith(".npz")):
-            with np.load(io.BytesIO(store.read(name)), allow_pickle=False) as saved:
+        for name in (one for one in self._store.list("") if one.endswith(".npz")):
+            with np.load(io.BytesIO(self._store.read(name)), allow_pickle=False) as saved:
                 points = saved["points"].astype(np.float32)
                 self._known.update(zip(map(bytes, saved["keys"]), points, strict=True))
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What `auto` stands for: an encoder's name and the digest of what the store keeps of it, or
-    why there is none.
+    """An encoder's name, with the digest of what the store keeps of it where `auto` stands for it,
+    or why there is none.
     """
 
     model: str = ""
@@ -154,30 +143,27 @@ class Choice:
     why: str = ""
 
     def __str__(self) -> str:
-        return f"encoder {self.model}" if self.model else f"no encoder: {self.why}"
+        why = f": {self.why}" if self.why else ""
+        return f"encoder {self.model}" if self.model else f"no encoder{why}"
 
 
-def recorded(store: Store | None) -> Choice | None:
-    """The choice that a store has recorded."""
-    if store is None or not store.exists(CHOICE):
-        return None
-    return Choice(**store.read_json(CHOICE))
+def recorded(store: Store) -> Choice | None:
+    """What a store has recorded that `auto` stands for."""
+    return Choice(**store.read_json(CHOICE)) if store.exists(CHOICE) else None
 
 
-def choose(items: Sequence[Item], language: str, store: Store | None) -> Choice:
+def choose(items: Sequence[Item], language: str, store: Store) -> Choice:
     """The choice that the store has recorded, or else a new one, recorded there with the encoder's
     files.
     """
     if known := recorded(store):
         return known
     found = _choose(items, language, store)
-    if store is None:
-        return found
     store.create(CHOICE, json.dumps(asdict(found)).encode())
     return recorded(store) or found
 
 
-def _choose(items: Sequence[Item], language: str, store: Store | None) -> Choice:
+def _choose(items: Sequence[Item], language: str, store: Store) -> Choice:
     if len(items) > MOST_ITEMS:
         return Choice(why=f"new queries would be slow with more than {MOST_ITEMS:,} items")
     read = MOST_TOKENS * LETTERS
@@ -189,8 +175,6 @@ def _choose(items: Sequence[Item], language: str, store: Store | None) -> Choice
         _by_onnx(folder)
     except (GeneratorError, MissingExtraError, ServiceError) as error:
         return Choice(why=first_line(error))
-    if store is None:
-        return Choice(model)
     digest = _digest(folder)
     for name in _names(folder):
         store.write(f"{FOLDER}/{digest}/{name}", (folder / name).read_bytes())
@@ -262,7 +246,7 @@ def _by_onnx(folder: Path) -> Callable[[list[str]], Floats]:
         raise GeneratorError(
             f"The encoder in {folder} can't be loaded: {first_line(error)}"
         ) from error
-    tokenizer.enable_truncation(min(_context(folder), MOST_TOKENS))
+    tokenizer.enable_truncation(MOST_TOKENS)
     tokenizer.enable_padding()
     inputs = {node.name for node in session.get_inputs()}
     names = [node.name for node in session.get_outputs()]
@@ -282,18 +266,6 @@ def _by_onnx(folder: Path) -> Callable[[list[str]], Floats]:
         return np.concatenate(rows).astype(np.float32)
 
     return encode
-
-
-def _context(folder: Path) -> int:
-    """The tokens that an encoder reads."""
-    for file, name in (
-        ("sentence_bert_config.json", "max_seq_length"),
-        ("tokenizer_config.json", "model_max_length"),
-    ):
-        said = read_json(folder / file, f"The encoder {folder}").get(name)
-        if isinstance(said, int):
-            return said
-    return MOST_TOKENS
 
 
 def _by_torch(folder: Path) -> Callable[[list[str]], Floats]:

@@ -7,7 +7,7 @@ as irrelevant.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Floats,
     Ints,
+    binary,
     kth_highest,
     row_max,
     row_of,
@@ -31,7 +32,12 @@ from indexers.generators.statistical.ranking.matrices import (
     values_at,
 )
 from indexers.generators.statistical.ranking.text_index import QueryBatch, TextIndex
-from indexers.generators.statistical.ranking.training_queries import FeatureSources, NearestQueries
+from indexers.generators.statistical.ranking.training_queries import (
+    NEAREST,
+    FeatureSources,
+    NearestQueries,
+    near,
+)
 
 PAIR_FEATURES = (
     "bm25",
@@ -64,14 +70,10 @@ FEATURES = PAIR_FEATURES + POINT_FEATURES + QUERY_FEATURES + ITEM_FEATURES
 FEW_FEATURES = ("latent_best",)
 """A further feature where training queries are few."""
 
-ENCODED_FEATURES = (
-    "encoded",
-    "encoded_best",
-    "vote_encoded",
-    "vote_encoded_found",
-    "most_encoded",
-    "most_encoded_found",
-)
+ENCODED_POINTS = ("encoded", "encoded_best")
+ENCODED_VOTES = ("vote_encoded", "vote_encoded_found")
+ENCODED_QUERY_FEATURES = ("most_encoded", "most_encoded_found")
+ENCODED_FEATURES = ENCODED_POINTS + ENCODED_VOTES + ENCODED_QUERY_FEATURES
 """Further features where there is an encoder."""
 
 CANDIDATES = (
@@ -140,8 +142,12 @@ def _candidates(sources: FeatureSources, batch: QueryBatch) -> CandidatePairs:
             else top_rows(signals.pair[name], depth)
         )
         chosen[row_of(best), best.indices] = True
-    for best in signals.encoded.candidates(sources, depth) if signals.encoded else ():
+    if signals.encoded:
+        best = sources.index.nearest_encoded(signals.encoded[1], depth)
         chosen[row_of(best), best.indices] = True
+        for name in ("near_encoded", *ENCODED_VOTES):
+            best = top_rows(signals.pair[name], depth)
+            chosen[row_of(best), best.indices] = True
     for values in batch.pair_signals:
         best = top_rows(values, depth)
         chosen[row_of(best), best.indices] = True
@@ -170,10 +176,9 @@ def _columns(
         columns += [np.einsum("ij,ij->i", signals.points[n][row], items) for n in FEW_FEATURES]
     if signals.encoded:
         encoded = index.encoded[item]
-        best = (batch.encoded, signals.encoded.best)
-        columns += [np.einsum("ij,ij->i", points[row], encoded) for points in best]
-        columns += [values_at(votes, at, scratch) for votes in signals.encoded.votes]
-        columns += [most[row] for most in signals.encoded.most]
+        columns += [np.einsum("ij,ij->i", points[row], encoded) for points in signals.encoded]
+        columns += [values_at(signals.pair[name], at, scratch) for name in ENCODED_VOTES]
+        columns += [signals.query[name][row] for name in ENCODED_QUERY_FEATURES]
     for signal in batch.pair_signals:
         values = values_at(signal, at, scratch)
         columns += [values, rank_shares(row, values) * (values > 0), row_max(signal)[row] > 0]
@@ -199,51 +204,14 @@ class _Signals:
         pair: features of all pairs except those of `_near_text`, (b, items) each.
         points: what items' points are compared with, (b, dimensions) each.
         query: features of queries, (b,) each.
-        encoded: features by the encoder, where there is one.
+        encoded: what the encoder's points of items are compared with: the queries, and the mean of
+            the items that look best, (b, its dimensions) each; nothing without one.
     """
 
     pair: dict[str, Csr]
     points: dict[str, Floats]
     query: dict[str, Floats]
-    encoded: _Encoded | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Encoded:
-    """A batch of queries by the encoder.
-
-    Attributes:
-        points: of the queries, (b, dimensions).
-        nearest: cosine of the nearest items, (b, items).
-        best: mean point of the items that look best, (b, dimensions).
-        votes: of the nearest training queries, by their text and by their relevant items, (b,
-            items) each.
-        most: how near the nearest are, (b,) each.
-    """
-
-    points: Floats
-    nearest: Csr
-    best: Floats
-    votes: tuple[Csr, Csr]
-    most: tuple[Floats, Floats]
-
-    @classmethod
-    def of(cls, sources: FeatureSources, batch: QueryBatch, pair: dict[str, Csr]) -> _Encoded:
-        index, nearest, points = sources.index, sources.nearest, batch.encoded
-        near = nearest.near_encoded(points, batch.own, 20)
-        votes = nearest.vote(near[0], 20, 6), nearest.vote(near[1], 20, 6)
-        seed = pair["bm25"] + pair["feedback"] + 2 * pair["vote_bm25"] + 2 * votes[1]
-        nearest = index.nearest_encoded(points, DEPTH_OF_FEW)
-        best = top_rows((seed + top_rows(nearest, 50)).tocsr(), 20)
-        most = row_max(near[0]), row_max(near[1])
-        return cls(points, nearest, unit(best @ index.encoded), votes, most)
-
-    def candidates(self, sources: FeatureSources, depth: int) -> Iterator[Csr]:
-        """The best items by each feature of pairs."""
-        yield top_rows(self.nearest, depth)
-        yield sources.index.nearest_encoded(self.best, depth)
-        for votes in self.votes:
-            yield top_rows(votes, depth)
+    encoded: Sequence[Floats] = ()
 
 
 def _signals(sources: FeatureSources, batch: QueryBatch) -> _Signals:
@@ -281,8 +249,24 @@ def _signals(sources: FeatureSources, batch: QueryBatch) -> _Signals:
         "fiftieth": kth_highest(bm25, 50),
         **nearest,
     }
-    encoded = _Encoded.of(sources, batch, pair) if index.encoder else None
+    encoded = _encoded(sources, batch, pair, query) if index.encoder else ()
     return _Signals(pair, points, query, encoded)
+
+
+def _encoded(
+    sources: FeatureSources, batch: QueryBatch, pair: dict[str, Csr], query: dict[str, Floats]
+) -> tuple[Floats, Floats]:
+    """The points of `_Signals`; what else the encoder says is put into `pair` and `query`."""
+    index, nearest, points = sources.index, sources.nearest, batch.encoded
+    for others, vote, most in zip(
+        (nearest.encoded, nearest.found_encoded), ENCODED_VOTES, ENCODED_QUERY_FEATURES, strict=True
+    ):
+        similar = near(points, others, batch.own)
+        pair[vote], query[most] = nearest.vote(similar, NEAREST, 6), row_max(similar)
+    seed = pair["bm25"] + pair["feedback"] + 2 * pair["vote_bm25"] + 2 * pair[ENCODED_VOTES[1]]
+    pair["near_encoded"] = index.nearest_encoded(points, DEPTH_OF_FEW)
+    best = top_rows((seed + top_rows(pair["near_encoded"], 50)).tocsr(), 20)
+    return points, unit(best @ index.encoded)
 
 
 def _near_text(index: TextIndex, batch: QueryBatch, row: Ints, item: Ints) -> dict[str, Floats]:
@@ -295,19 +279,22 @@ def _near_text(index: TextIndex, batch: QueryBatch, row: Ints, item: Ints) -> di
     at = row * items.size + local
     scratch = np.zeros(batch.size * items.size, dtype=np.float32)
 
-    def of(queries: Csr, by_column: Csr) -> Floats:
-        return values_at((queries @ by_column).tocsr(), at, scratch)
+    def of(queries: Csr, by_item: Csr) -> Floats:
+        return values_at((queries @ by_item.T.tocsr()).tocsr(), at, scratch)
 
     share = (1 / np.maximum(batch.terms @ index.idf, 1e-9))[row]
     gram_share = (1 / np.maximum(batch.grams @ index.title_gram_idf, 1e-9))[row]
-    titles = of(batch.terms, index.title_idf(items))
-    grams = of(batch.grams, index.title_grams_by_gram(items))
+    terms = scale_columns(binary(index.counts[items]), index.idf)
+    by_title = scale_columns(index.titles[items], index.idf)
+    by_grams = unit_rows(scale_columns(index.grams[items], index.gram_idf))
+    titles = of(batch.terms, by_title)
+    grams = of(batch.grams, scale_columns(index.title_grams[items], index.title_gram_idf))
     title_covered = 1 / index.title_masses[item]
     gram_covered = 1 / index.title_gram_masses[item]
     return {
-        "coverage": of(batch.terms, index.matched_idf(items)) * share,
-        "title": of(unit_terms(index, batch), index.titles_by_term(items)),
-        "grams": of(unit_grams(index, batch), index.grams_by_gram(items)),
+        "coverage": of(batch.terms, terms) * share,
+        "title": of(unit_terms(index, batch), unit_rows(by_title)),
+        "grams": of(unit_grams(index, batch), by_grams),
         "title_share": titles * share,
         "title_covered": titles * title_covered,
         "title_grams": grams * np.sqrt(gram_share) * np.sqrt(gram_covered),
@@ -353,8 +340,8 @@ def _votes(
         "vote_bm25": nearest.vote(overlap, 20, 2),
         "vote_feedback": nearest.vote(overlap_feedback, 20, 2),
         "vote_term": nearest.term_vote(batch),
-        "vote_latent": nearest.vote(nearest.near(points, own, 20), 20, 4),
-        "vote_found": nearest.vote(nearest.near_found(points, own, 20), 20, 4),
+        "vote_latent": nearest.vote(near(points, nearest.points, own), NEAREST, 4),
+        "vote_found": nearest.vote(near(points, nearest.found_points, own), NEAREST, 4),
     }
     return votes, {"most_similar": row_max(similar), "most_overlap": row_max(overlap)}
 

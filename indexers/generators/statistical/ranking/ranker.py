@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from cogr.metrics import f1_of
 from indexers.generators.statistical import FEW_QUERIES, FOLDS
-from indexers.generators.statistical.keyword_selection import exact_cut
+from indexers.generators.statistical.keyword_selection import cut_f1
 from indexers.generators.statistical.ranking.features import (
     CandidatePairs,
     candidates,
@@ -140,7 +139,7 @@ def fit_ranker(
     of_query[trained] = folds
     ranker = Ranker(*_cross_fit(pairs, labels, relevant, folds, rng, seed), of_query, new=new)
     p = ranker.probabilities(pairs, trained)
-    f1 = {multiplier: cut_f1(pairs, p, labels, relevant, multiplier) for multiplier in MULTIPLIERS}
+    f1 = {of: mean_cut_f1(pairs, p, labels, relevant, of) for of in MULTIPLIERS}
     best = max(MULTIPLIERS, key=lambda multiplier: f1[multiplier])
     return replace(ranker, multiplier=best), p, f1[best]
 
@@ -182,7 +181,7 @@ def fit_cold(
         mixed, labels = p.copy(), labels_of(bare, trained, relevance)
         mixed[masked] = cold.probabilities(own, trained)
         after, before = (
-            cut_f1(bare, one, labels, relevant, ranker.multiplier) for one in (mixed, p)
+            mean_cut_f1(bare, one, labels, relevant, ranker.multiplier) for one in (mixed, p)
         )
         gain += after - before
     return cold if gain > 0 else None
@@ -284,7 +283,7 @@ def logistic(x: Floats, y: Floats, weight: Floats) -> Floats:
     return line
 
 
-def cut_f1(
+def mean_cut_f1(
     pairs: CandidatePairs, p: Floats, labels: Floats, relevant: Floats, multiplier: float
 ) -> float:
     """Mean F1 of the exact cuts, over the queries of `relevant` (how many items are relevant to
@@ -294,6 +293,5 @@ def cut_f1(
     total = 0.0
     for query in range(relevant.size):
         span = slice(starts[query], starts[query + 1])
-        cut, _ = exact_cut(p[span], multiplier * float(p[span].sum()))
-        total += f1_of(float(labels[span][cut].sum()), cut.size, float(relevant[query]))
+        total += cut_f1(p[span], labels[span], int(relevant[query]), multiplier)
     return total / max(relevant.size, 1)

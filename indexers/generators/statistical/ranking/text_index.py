@@ -250,32 +250,24 @@ class TextIndex:
         Args:
             order: rows of the old items followed by those of `items`, as they shall stand.
         """
-        both = (
-            (self.counts, self._counts(map(item_text, items))),
-            (self.titles, binary(self._counts(item.title for item in items))),
-            (self.grams, item_grams(map(item_text, items))),
-            (self.title_grams, item_grams(item.title for item in items)),
-        )
-        counts, in_titles, grams, title_grams = (
-            sp.vstack(pair, format="csr")[order] for pair in both
-        )
-        encoded = _encoded(self.encoder, items)
-        columns = [
+        titles = [item.title for item in items]
+        added = {
+            "counts": self._counts(map(item_text, items)),
+            "titles": binary(self._counts(titles)),
+            "grams": item_grams(map(item_text, items)),
+            "title_grams": item_grams(titles),
+        }
+        both = {
+            name: sp.vstack((getattr(self, name), one), format="csr")[order]
+            for name, one in added.items()
+        }
+        both["encoded"] = np.concatenate([self.encoded, _encoded(self.encoder, items)])[order]
+        signals = [
             sp.csr_matrix((one.data, one.indices, one.indptr), shape=(one.shape[0], order.size))
             for one in self.pair_signals.columns
         ]
-        return TextIndex(
-            self.analyser,
-            self.vocabulary,
-            counts,
-            in_titles,
-            grams,
-            title_grams,
-            self.term_points,
-            np.concatenate([self.encoded, encoded])[order],
-            self.encoder,
-            replace(self.pair_signals, columns=columns),
-        )._in_own_space()
+        pair_signals = replace(self.pair_signals, columns=signals)
+        return replace(self, **both, pair_signals=pair_signals)._in_own_space()
 
     def batch(self, texts: Sequence[str], own: Sequence[int] | None = None) -> QueryBatch:
         """Queries as matrices; `own` are their rows among the training queries, when they are
@@ -360,28 +352,6 @@ class TextIndex:
     def points(self) -> Floats:
         """Items as points of length 1, (n, dimensions)."""
         return points(self.tfidf, self.term_points)
-
-    def matched_idf(self, items: Ints) -> Csr:
-        """idf wherever one of these items has a term, (vocabulary, items)."""
-        return scale_columns(binary(self.counts[items]), self.idf).T.tocsr()
-
-    def title_idf(self, items: Ints) -> Csr:
-        """idf wherever the title of one of these items has a term, (vocabulary, items)."""
-        return scale_columns(self.titles[items], self.idf).T.tocsr()
-
-    def titles_by_term(self, items: Ints) -> Csr:
-        """The same in columns of length 1."""
-        return unit_rows(scale_columns(self.titles[items], self.idf)).T.tocsr()
-
-    def grams_by_gram(self, items: Ints) -> Csr:
-        """idf wherever one of these items has a 4-gram, in columns of length 1, (2 ** GRAM_BITS,
-        items).
-        """
-        return unit_rows(scale_columns(self.grams[items], self.gram_idf)).T.tocsr()
-
-    def title_grams_by_gram(self, items: Ints) -> Csr:
-        """idf among titles wherever one of these has a 4-gram, (2 ** GRAM_BITS, items)."""
-        return scale_columns(self.title_grams[items], self.title_gram_idf).T.tocsr()
 
     def points_of(self, batch: QueryBatch) -> Floats:
         """Queries as points of length 1, (b, dimensions)."""

@@ -38,6 +38,9 @@ SHRINKAGE = 0.5
 """Added to the sum of a vote's weights, so that one moderately similar query does not decide alone.
 """
 
+NEAREST = 20
+"""Training queries that are nearest to a query's point."""
+
 
 class NearestQueries:
     """The training queries and what is relevant to them.
@@ -46,6 +49,10 @@ class NearestQueries:
         index: the items.
         queries: the training queries, in the order of `relevance`.
         relevance: 0/1, (training queries, items).
+
+    Attributes:
+        points, encoded: of the queries, in the latent space and by the encoder.
+        found_points, found_encoded: means of their relevant items.
     """
 
     def __init__(self, index: TextIndex, queries: QueryBatch, relevance: Csr) -> None:
@@ -83,22 +90,6 @@ class NearestQueries:
     def overlap(self, scores: Csr, own: Ints) -> Csr:
         """Cosine of item scores with training queries' relevant sets, (b, training queries)."""
         return _without_own(unit_rows(scores) @ self.by_item, own)
-
-    def near(self, points: Floats, own: Ints, k: int) -> Csr:
-        """Cosine of queries' points with those of the k nearest training queries, (b, training
-        queries).
-        """
-        return _nearest(points, self.points, own, k)
-
-    def near_found(self, points: Floats, own: Ints, k: int) -> Csr:
-        """The same with the means of the training queries' relevant items."""
-        return _nearest(points, self.found_points, own, k)
-
-    def near_encoded(self, points: Floats, own: Ints, k: int) -> tuple[Csr, Csr]:
-        """`near` and `near_found` by the encoder."""
-        others = (self.encoded, self.found_encoded)
-        by_query, by_found = (_nearest(points, other, own, k) for other in others)
-        return by_query, by_found
 
     def vote(self, similarity: Csr, k: int, power: int) -> Csr:
         """sum S^power R / (sum S^power + 0.5) over the k most similar training queries, (b, items),
@@ -142,11 +133,14 @@ def _without_own(similarity: Csr, own: Ints) -> Csr:
     )
 
 
-def _nearest(points: Floats, others: Floats, own: Ints, k: int) -> Csr:
+def near(points: Floats, others: Floats, own: Ints) -> Csr:
+    """Cosine of queries' points with the `NEAREST` of the training queries' points `others`, (b,
+    training queries).
+    """
     cosines = points @ others.T
     trained = np.flatnonzero(own >= 0)
     cosines[trained, own[trained]] = 0
-    return top_dense(cosines, k)
+    return top_dense(cosines, NEAREST)
 
 
 LIFT = 3

@@ -16,7 +16,7 @@ from cogr.metrics import full_set
 from cogr.prompts import PAPER, Prompter
 from cogr.records import Dataset, Entity, Item, Query
 from cogr.store import Store
-from indexers.generators import Request, make_generator
+from indexers.generators import Request
 from indexers.generators.statistical import storage
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit
@@ -141,7 +141,7 @@ def test_only_the_newest_fits_say_which_items_are_new(
         return set(), set(), set()
 
     monkeypatch.setattr(storage, "known_before", known_before)
-    assert Statistical(dataset, None, store).fingerprint
+    assert Statistical(dataset, store).fingerprint
     assert read == ["7", "3"]
 
 
@@ -192,5 +192,3 @@ def test_tiny_data_with_empty_and_equal_items() -> None:
 def test_too_few_labels_point_to_extractive(count: int) -> None:
     with pytest.raises(GeneratorError, match=rf"has {count} training queries.*'extractive'"):
         fit(training_shop(ITEMS, {f"q{n}": (f"light {n}", ["i1"]) for n in range(count)}))
-    with pytest.raises(GeneratorError, match="give it one"):
-        make_generator({"kind": "statistical"}, "item")

@@ -63,7 +63,7 @@ def test_the_retrieved_set_does_not_change(
     chosen = [word for word in words if word != own[0]]
     items = ownership.covered(chosen, own[1])
     given = [*([own[0]] if own[1].size else []), *chosen]
-    scored = ScoredIndex(ownership, ownership)
+    scored = ScoredIndex(ownership, ownership, np.zeros(ownership.n_keywords, bool))
     ordering, weights = scored.order(items, p[items], given, own=own, limit=limit)
     assert (ownership.covered([*chosen, *ordering], own[1]) == items).all()
     assert len(ordering) <= limit

@@ -11,6 +11,7 @@ import pytest
 
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Item, Query
+from cogr.store import Store
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
@@ -81,13 +82,14 @@ def test_queries_find_their_clicks_by_their_text(
     assert {item[id_] for id_ in sample.pair_signals["clicks"][query.id]} <= set(items.tolist())
 
 
-def test_another_click_is_another_generator(sample: Dataset) -> None:
+def test_another_click_is_another_generator(sample: Dataset, tmp_path: Path) -> None:
     told, item = sample.pair_signals["clicks"], sample.items[0]
     query = sample.queries["test"][0].id
     more = replace(sample, pair_signals={"clicks": {**told, query: {item.id: 99.0}}})
-    options = StatisticalOptions(pair_signals=("clicks",))
-    assert Statistical(sample, options).fingerprint != Statistical(more, options).fingerprint
-    assert Statistical(sample).fingerprint == Statistical(more).fingerprint
+    options, store = StatisticalOptions(pair_signals=("clicks",)), Store(tmp_path)
+    one, other = (Statistical(data, store, options).fingerprint for data in (sample, more))
+    assert one != other
+    assert Statistical(sample, store).fingerprint == Statistical(more, store).fingerprint
 
 
 def test_a_signal_that_nothing_has_is_refused(sample: Dataset) -> None:

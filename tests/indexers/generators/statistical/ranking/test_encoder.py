@@ -73,7 +73,7 @@ def test_points_have_length_one_and_are_kept(
     found = Encoder(str(model), Store(tmp_path)).points(texts)
     assert np.linalg.norm(found, axis=1) == pytest.approx(np.ones(5), abs=0.02)
     assert (found[0] == found[3]).all()
-    alone = Encoder(str(model)).points(texts[:1], keep=False)
+    alone = Encoder(str(model), Store(tmp_path)).points(texts[:1], keep=False)
     assert alone @ found[0] == pytest.approx(1, abs=0.002)
     again = Encoder(str(model), Store(tmp_path))
     monkeypatch.setattr(module, "_by_onnx", None)
@@ -94,14 +94,14 @@ def test_an_encoder_of_your_own_needs_no_onnx_model(
     modules = [reader, models.Pooling(SIZES["hidden_size"], "cls")]
     whole = tmp_path / "whole"
     sentence_transformers.SentenceTransformer(modules=modules, device="cpu").save(str(whole))
-    encoder = Encoder(str(whole))
-    assert encoder.digest != Encoder(str(model)).digest
+    encoder = Encoder(str(whole), Store(tmp_path))
+    assert encoder.digest != Encoder(str(model), Store(tmp_path)).digest
     found = encoder.points(["a red sofa", "a red sofa", "lamp"])
     assert (found[0] == found[1]).all()
     assert (found[0] != found[2]).any()
     monkeypatch.setattr(module, "find_spec", lambda _: None)
     with pytest.raises(MissingExtraError, match="extra 'encoder'"):
-        Encoder(str(whole))
+        Encoder(str(whole), Store(tmp_path))
 
 
 def test_the_ranker_reads_an_encoder_and_is_kept_with_its_points(
@@ -113,9 +113,9 @@ def test_the_ranker_reads_an_encoder_and_is_kept_with_its_points(
     assert artefact.ranker.models[0].num_feature() == plain + len(ENCODED_FEATURES)
     used = sum(model.feature_importance("gain") for model in artefact.ranker.models)
     assert used[plain:].any()
-    assert Statistical(dataset, StatisticalOptions(encoder=str(model))).fingerprint["encoder"] == (
-        encoder.digest
-    )
+    assert Statistical(
+        dataset, Store(tmp_path), StatisticalOptions(encoder=str(model))
+    ).fingerprint["encoder"] == (encoder.digest)
     save(artefact, tmp_path / "artefact")
     opened = open_artefact(tmp_path / "artefact", Encoder(str(model), Store(tmp_path / "store")))
     asked = [*dataset.queries["train"], *dataset.queries["test"], Query("live", "never heard of")]
@@ -136,14 +136,14 @@ def test_a_broken_onnx_encoder_is_one_sentence(
     shutil.copytree(model, tmp_path / "broken")
     (tmp_path / "broken" / file).write_text(text)
     with pytest.raises(GeneratorError, match=sentence):
-        Encoder(str(tmp_path / "broken")).points(["a sofa"])
+        Encoder(str(tmp_path / "broken"), Store(tmp_path)).points(["a sofa"])
 
 
 def test_a_missing_encoder_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(GeneratorError, match="There is no model folder ./nowhere"):
-        Encoder("./nowhere")
+        Encoder("./nowhere", Store(tmp_path))
     with pytest.raises(GeneratorError, match="has no config.json"):
-        Encoder(str(tmp_path))
+        Encoder(str(tmp_path), Store(tmp_path))
 
 
 # `auto`
@@ -171,18 +171,18 @@ def away(name: str, _files: Sequence[str]) -> Path:
 def test_auto_is_chosen_once_and_kept_in_the_store(
     hub: list[str], model: Path, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = Statistical(dataset, AUTO, Store(tmp_path))
+    first = Statistical(dataset, Store(tmp_path), AUTO)
     assert first.told_encoder == f"encoder {module.MINILM}"
     assert first.artefact.index.encoded.shape[1] == 16
     monkeypatch.setattr(model_folders, "_from_hub", away)
-    again = Statistical(dataset, AUTO, Store(tmp_path))
+    again = Statistical(dataset, Store(tmp_path), AUTO)
     assert again.is_fitted
     assert again.fingerprint == first.fingerprint
     live = again.live(first.fingerprint, None)
     asked = [*dataset.queries["train"], Query("live", "never heard of")]
     assert live.artefact.query_keywords(asked) == first.artefact.query_keywords(asked)
     found = Encoder("", Store(tmp_path), kept=str(first.fingerprint["encoder"])).points(["a sofa"])
-    assert found == pytest.approx(Encoder(str(model)).points(["a sofa"]), abs=1e-6)
+    assert found == pytest.approx(Encoder(str(model), Store(tmp_path)).points(["a sofa"]), abs=1e-6)
     assert hub == [module.MINILM]
 
 
@@ -191,11 +191,11 @@ def test_auto_without_weights_is_none_from_then_on(
 ) -> None:
     with monkeypatch.context() as offline:
         offline.setattr(model_folders, "_from_hub", away)
-        first = Statistical(dataset, AUTO, Store(tmp_path))
+        first = Statistical(dataset, Store(tmp_path), AUTO)
         assert first.told_encoder == f"no encoder: {module.MINILM} can't be reached"
-    again = Statistical(dataset, AUTO, Store(tmp_path))
+    again = Statistical(dataset, Store(tmp_path), AUTO)
     assert again.told_encoder == first.told_encoder
-    assert again.fingerprint == Statistical(dataset).fingerprint
+    assert again.fingerprint == Statistical(dataset, Store(tmp_path)).fingerprint
     assert not hub
 
 
@@ -213,10 +213,10 @@ def test_auto_without_weights_is_none_from_then_on(
     ],
 )
 def test_other_languages_get_a_multilingual_encoder(
-    hub: list[str], title: str, language: str, wanted: str
+    hub: list[str], tmp_path: Path, title: str, language: str, wanted: str
 ) -> None:
     items = [Item("1", title, "")]
-    assert choose(items, language, None).model == getattr(module, wanted) == hub[0]
+    assert choose(items, language, Store(tmp_path)).model == getattr(module, wanted) == hub[0]
 
 
 @pytest.mark.parametrize(
@@ -227,17 +227,22 @@ def test_other_languages_get_a_multilingual_encoder(
     ],
 )
 def test_too_many_items_get_none(
-    hub: list[str], dataset: Dataset, monkeypatch: pytest.MonkeyPatch, limit: str, why: str
+    hub: list[str],
+    tmp_path: Path,
+    dataset: Dataset,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    why: str,
 ) -> None:
     monkeypatch.setattr(module, limit, len(dataset.items) - 1)
-    assert why in str(choose(dataset.items, "english", None))
+    assert why in str(choose(dataset.items, "english", Store(tmp_path)))
     assert not hub
 
 
 def test_many_items_are_compared_along_the_directions_in_which_they_differ_most(
-    model: Path, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+    model: Path, tmp_path: Path, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index = fit(dataset, encoder=Encoder(str(model))).index
+    index = fit(dataset, encoder=Encoder(str(model), Store(tmp_path))).index
     points = index.batch([query.text for query in dataset.queries["test"]]).encoded
     exact = index.nearest_encoded(points, 5).toarray()
     monkeypatch.setattr(text_index, "MANY", len(dataset.items) // 2)
