@@ -135,9 +135,9 @@ def rows(name: str) -> Iterator[Row]:
         f"{name}: fit", wall, "s", seconds, notes={"cpu": round(cpu, 1), "vocabulary": keywords}
     )
     with tempfile.TemporaryDirectory() as folder:
-        save(artefact, folder)
+        save(artefact, Store(folder))
         wall = time.perf_counter()
-        artefact = open_artefact(folder)
+        artefact = open_artefact(Store(folder))
         size = sum(path.stat().st_size for path in Path(folder).iterdir()) / 1e6
         yield Row(f"{name}: open", time.perf_counter() - wall, "s", notes={"MB": round(size, 1)})
     yield new_query(name, dataset, artefact)
@@ -310,13 +310,13 @@ def grown(items: int, encoder: Encoder | None) -> Iterator[Row]:
         row, dataset = stage("load", lambda: load_dataset("jsonl", data))
         yield row
         row, _ = stage(
-            "fit and save", lambda: save(fit(dataset, encoder=encoder), fitted), MOST_SECONDS
+            "fit and save", lambda: save(fit(dataset, encoder=encoder), Store(fitted)), MOST_SECONDS
         )
         yield row
         memory = row.notes["MB"]
         yield Row(f"{items} items: memory to fit and save", memory, "MB", MOST_MB)
         gc.collect()
-        row, artefact = stage("open", lambda: open_artefact(fitted, encoder))
+        row, artefact = stage("open", lambda: open_artefact(Store(fitted), encoder))
         row.notes["MB on disk"] = round(sum(p.stat().st_size for p in fitted.iterdir()) / 1e6)
         yield row
         yield stage("keywords of all", lambda: [*map(artefact.item_keywords, dataset.items)])[0]

@@ -73,7 +73,7 @@ def _examples(fitted: Artefact, rng: np.random.Generator) -> Iterator[tuple[Quer
     known = ~fitted.ranker.new
     for row, (items, p) in enumerate(fitted.probabilities(fitted.queries)):
         query = Query(fitted.queries[row].id, self_keyword(fitted.queries[row].text))
-        relevant = fitted.relevance.indices[slice(*fitted.relevance.indptr[row : row + 2])]
+        relevant = fitted.relevance[row].indices
         others = items[np.argsort(-p, kind="stable")]
         likely = others[~np.isin(others, relevant) & known[others]][: relevant.size]
         rest = np.setdiff1d(np.flatnonzero(known), [*relevant, *likely])

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import islice
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -92,7 +93,7 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Generator(ABC):
+class Generator(AbstractContextManager["Generator"]):
     """Writes keywords for entities; used in a `with` block."""
 
     reads: ClassVar[Reads] = "prompt"
@@ -115,11 +116,8 @@ class Generator(ABC):
         Raises ServiceError when the service can't be reached at all.
         """
 
-    def close(self) -> None:  # noqa: B027  (most kinds hold nothing)
+    def close(self) -> None:
         """Free what the generator holds. May be called again."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -174,15 +172,12 @@ class Context(NamedTuple):
     store: Store | None
 
 
-Maker = Callable[[Options, Context], Generator]
-
-
 KINDS: Mapping[str, tuple[str, str]] = {
     "extractive": ("extractive", "ExtractiveOptions"),
     "statistical": ("statistical.generator", "StatisticalOptions"),
     "vllm": ("vllm_lm", "VllmOptions"),
     "openai": ("openai_api", "OpenAIOptions"),
-    "transformers": ("transformers_lm", "TransformersOptions"),
+    "transformers": ("transformers_lm", "LocalModelOptions"),
     "scripted": ("extractive", "Options"),
 }
 """Kind -> its module and its class of options."""
@@ -197,39 +192,24 @@ def make_generator(
     """The generator that the settings describe.
 
     Args:
-        settings: `kind` and that kind's options, as a table of the configuration has them; None is
-            the same as unset.
+        settings: `kind` and that kind's options, as a table of the configuration has them.
 
     Raises:
-        GeneratorError: an unknown kind, an unknown or wrong option, a model that can't be used; in
-            one sentence.
+        GeneratorError: an option that can't be used, or a model; in one sentence.
         MissingExtraError: the kind needs a package that is not installed.
     """
-    options, maker = read_options(settings)
-    return maker(options, Context(side, dataset, store))
-
-
-def read_options(settings: Mapping[str, Any]) -> tuple[Options, Maker]:
-    """The checked options of a generator, and what makes it."""
-    rest = {name: value for name, value in settings.items() if value is not None}
-    name = rest.pop("kind", None)
-    if name not in KINDS:
-        raise GeneratorError(f"There is no generator {name!r}; kinds: {', '.join(KINDS)}.")
-    module_name, options_name = KINDS[name]
+    rest = dict(settings)
+    kind = rest.pop("kind")
+    module_name, options = KINDS[kind]
     module = import_module(f"indexers.generators.{module_name}")
-    options_class: type[Options] = getattr(module, options_name)
-    maker: Maker = module.make
     try:
-        return options_class.model_validate(rest), maker
+        checked = getattr(module, options).model_validate(rest)
     except ValidationError as error:
-        raise GeneratorError(_sentence(name, options_class, error)) from error
-
-
-def _sentence(kind: str, options: type[Options], error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(str(part) for part in first["loc"]) or "table"
-    if first["type"] == "extra_forbidden":
-        known = ", ".join(options.model_fields) or "none"
-        return f"The generator {kind} has no option {where}; it has {known}."
-    message = first["msg"].removeprefix("Value error, ")
-    return f"The generator {kind} can't use its option {where}: {message}."
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        message = first["msg"].removeprefix("Value error, ")
+        raise GeneratorError(
+            f"The generator {kind} can't use its option {where}: {message}."
+        ) from error
+    made: Generator = module.make(checked, Context(side, dataset, store))
+    return made

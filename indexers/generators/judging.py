@@ -7,7 +7,6 @@ resumes, and no pair is paid for twice.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +39,6 @@ adapter that has learned from all labels, and how many parts, "0" and so on, hav
 """
 
 _FLUSH = 32
-_PLACEHOLDER = re.compile(r"\{(query|title|text)\}")
 
 
 @dataclass(frozen=True)
@@ -61,12 +59,8 @@ class Pair:
 
     def request(self, question: str, form: str = "") -> Request:
         """The question, the item, the search, and in which form to answer."""
-        values = {
-            "query": self.query.text,
-            "title": self.item.title,
-            "text": self.item.text[:TEXT_CHARACTERS],
-        }
-        asked = _PLACEHOLDER.sub(lambda match: values[match[1]], PAIR)
+        item, text = self.item, self.item.text[:TEXT_CHARACTERS]
+        asked = PAIR.format(title=item.title, text=text, query=self.query.text)
         cut = len(self.item.text) > TEXT_CHARACTERS
         return Request(self.id, self.item, Prompt(SYSTEM, question + asked + form, cut))
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
@@ -167,13 +167,11 @@ def _hub_answers() -> bool:
 def check_adapter(folder: Path) -> None:
     """Raise GeneratorError when a folder is no LoRA adapter in safetensors."""
     config = read_json(folder / "adapter_config.json", f"The adapter folder {folder}")
-    if config.get("peft_type") != "LORA":
+    weights = folder / "adapter_model.safetensors"
+    if config.get("peft_type") != "LORA" or not weights.is_file():
         raise GeneratorError(
-            f"The adapter {folder} is a {config.get('peft_type')}, not a LORA; use a LoRA adapter."
-        )
-    if not (folder / "adapter_model.safetensors").is_file():
-        raise GeneratorError(
-            f"The adapter folder {folder} has no adapter_model.safetensors; save the adapter again."
+            f"The folder {folder} holds no LORA adapter in {weights.name}, but a "
+            f"{config.get('peft_type')}; save a LoRA adapter there."
         )
 
 
@@ -185,8 +183,8 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
         raise GeneratorError(
             f"{what} has no {path.name} ({error.strerror}); is it the right folder?"
         ) from error
-    except ValueError as error:
-        raise GeneratorError(f"{path} is not JSON ({error}); save the model again.") from error
+    except ValueError:
+        value = None
     if not isinstance(value, dict):
         raise GeneratorError(f"{path} holds no JSON object; save the model again.")
     return value
@@ -323,11 +321,10 @@ def first_line(error: BaseException) -> str:
     return (lines[0] if lines else type(error).__name__).rstrip(".")
 
 
-Chosen = TypeVar("Chosen", bound=LocalModelOptions)
 Encoded = tuple[Request, list[int]]
 
 
-class LocalModelGenerator(Generator, Generic[Chosen]):
+class LocalModelGenerator(Generator):
     """What the kinds that load a model in this process share: the checked folder, its tokenizer,
     prompts that fit.
 
@@ -341,7 +338,7 @@ class LocalModelGenerator(Generator, Generic[Chosen]):
     packages: ClassVar[tuple[str, ...]]
     extra: ClassVar[str]
 
-    def __init__(self, options: Chosen, store: Store | None = None) -> None:
+    def __init__(self, options: LocalModelOptions, store: Store | None = None) -> None:
         for package in (*self.packages, *(["peft"] if options.adapter else [])):
             if importlib.util.find_spec(package) is None:
                 raise MissingExtraError(f"The generator {self.kind}", self.extra)

@@ -36,11 +36,7 @@ from indexers.telemetry import prometheus
 _WINDOW_BATCHES = 8
 
 
-class TransformersOptions(LocalModelOptions):
-    """Options of the kind `transformers`."""
-
-
-class TransformersGenerator(LocalModelGenerator[TransformersOptions]):
+class TransformersGenerator(LocalModelGenerator):
     """Batched `generate` of a causal language model. Loads it at the first request.
 
     The same requests in the same order with the same seed give the same text on the same machine.
@@ -202,6 +198,6 @@ def load_causal_lm(folder: Path, adapter: Path | None) -> Any:
     return model.to(device).eval()
 
 
-def make(options: TransformersOptions, context: Context) -> TransformersGenerator:
+def make(options: LocalModelOptions, context: Context) -> TransformersGenerator:
     """The registry's entry."""
     return TransformersGenerator(options, context.store)

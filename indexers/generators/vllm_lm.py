@@ -59,13 +59,14 @@ class VllmOptions(LocalModelOptions):
         return engine
 
 
-class VllmGenerator(LocalModelGenerator[VllmOptions]):
+class VllmGenerator(LocalModelGenerator):
     """vLLM's offline engine. Loads at the first request (about 30 s on a CPU).
 
     The engine is seeded, not the request. Sampling also depends on the other prompts in the batch,
     so the same prompt may get another text the next time.
     """
 
+    options: VllmOptions
     kind, packages, extra = "vllm", ("vllm",), "vllm"
 
     def __init__(self, options: VllmOptions, store: Store | None = None) -> None:
@@ -124,24 +125,13 @@ class VllmGenerator(LocalModelGenerator[VllmOptions]):
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        sampling = self.options.sampling
         if self.options.yes_or_no:
             words = [token for tokens in self.yes_and_no for token in tokens]
-            return SamplingParams(
-                temperature=0.0,
-                max_tokens=1,
-                logprob_token_ids=words,
-                output_kind=RequestOutputKind.FINAL_ONLY,
-            )
-        return SamplingParams(
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            max_tokens=sampling.max_tokens,
-            stop_token_ids=self.stops,
-            extra_args=self._constraint(),
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
+            own = {"temperature": 0.0, "max_tokens": 1, "logprob_token_ids": words}
+        else:
+            own = self.options.sampling.model_dump()
+            own |= {"stop_token_ids": self.stops, "extra_args": self._constraint()}
+        return SamplingParams(**own, output_kind=RequestOutputKind.FINAL_ONLY)
 
     def _constraint(self) -> dict[str, str] | None:
         if self._items is None:

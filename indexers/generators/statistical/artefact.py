@@ -36,7 +36,7 @@ from indexers.generators.statistical.ranking.features import candidates
 from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
 from indexers.generators.statistical.ranking.ranker import Ranker
 from indexers.generators.statistical.ranking.text_index import TextIndex, item_text
-from indexers.generators.statistical.ranking.training_queries import FeatureSources
+from indexers.generators.statistical.ranking.training_queries import TrainingQueries
 from indexers.text import phrases
 
 if TYPE_CHECKING:
@@ -162,8 +162,8 @@ class Artefact:
         return twin
 
     @cached_property
-    def sources(self) -> FeatureSources:
-        return FeatureSources.of(self.index, [query.text for query in self.queries], self.relevance)
+    def sources(self) -> TrainingQueries:
+        return TrainingQueries(self.index, [query.text for query in self.queries], self.relevance)
 
     @cached_property
     def _rows(self) -> dict[str, int]:
@@ -237,9 +237,7 @@ class Artefact:
         return found
 
     def _with_labels(self, items: Ints, p: Floats, row: int) -> tuple[Ints, Floats]:
-        labelled = self.relevance.indices[
-            self.relevance.indptr[row] : self.relevance.indptr[row + 1]
-        ]
+        labelled = self.relevance[row].indices
         union = np.union1d(items, labelled)
         mean = np.zeros(union.size, dtype=np.float32)
         mean[np.searchsorted(union, items)] += p / 2
@@ -316,6 +314,17 @@ class Artefact:
             retrieved,
             selection.value,
         )
+
+    def quality(
+        self, queries: Sequence[Query], relevant: Sequence[Ints]
+    ) -> tuple[Floats64, Floats64]:
+        """Expected and true F1 of what the keywords of each query retrieve, (queries,) each."""
+        expected, f1 = np.zeros(len(queries)), np.zeros(len(queries))
+        for at, (items, p) in enumerate(self.probabilities(queries)):
+            found, wanted = self.spell(queries[at], items, p), relevant[at]
+            hits = float(np.isin(found.retrieved, wanted).sum())
+            expected[at], f1[at] = found.value, f1_of(hits, found.retrieved.size, wanted.size)
+        return expected, f1
 
     def weigh(
         self, queries: Sequence[Query], sets: Sequence[Sequence[str]], mirror: Mirror

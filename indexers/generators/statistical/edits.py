@@ -22,16 +22,10 @@ import scipy.sparse as sp
 from cogr.metrics import f1_of
 from indexers.generators.statistical import FOLDS
 from indexers.generators.statistical.keyword_selection import Ownership, slices
-from indexers.generators.statistical.ranking.matrices import (
-    Csr,
-    Floats,
-    Ints,
-    scale_columns,
-    top_rows,
-    unit_rows,
-)
+from indexers.generators.statistical.ranking.features import unit_terms
+from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints, top_rows
 from indexers.generators.statistical.ranking.text_index import QueryBatch
-from indexers.generators.statistical.ranking.training_queries import FeatureSources
+from indexers.generators.statistical.ranking.training_queries import TrainingQueries
 
 LEAST_QUERIES = 300
 """Fewest training queries that edits are learned from."""
@@ -170,7 +164,7 @@ class QueryToEdit:
 
 
 def edit_states(
-    sources: FeatureSources,
+    sources: TrainingQueries,
     ownership: Ownership,
     batch: QueryBatch,
     asked: Sequence[QueryToEdit],
@@ -178,13 +172,12 @@ def edit_states(
 ) -> Iterator[EditState]:
     """The state of each query of a batch."""
     for query, near in zip(asked, _near(sources, batch, asked), strict=True):
-        yield _edit_state(sources.nearest.relevance, ownership, query, near, costs)
+        yield _edit_state(sources.relevance, ownership, query, near, costs)
 
 
 def _near(
-    sources: FeatureSources, batch: QueryBatch, asked: Sequence[QueryToEdit]
+    sources: TrainingQueries, batch: QueryBatch, asked: Sequence[QueryToEdit]
 ) -> Iterator[list[tuple[Ints, Floats]]]:
-    nearest, idf = sources.nearest, sources.index.idf
     starts = np.concatenate([[0], np.cumsum([query.items.size for query in asked])])
     p = sp.csr_matrix(
         (
@@ -194,18 +187,11 @@ def _near(
         ),
         shape=(len(asked), sources.index.n_items),
     )
-    found = [
-        top_rows(
-            nearest.similar(unit_rows(scale_columns(batch.terms, idf)), batch.own), NEIGHBOURS
-        ),
-        top_rows(nearest.overlap(top_rows(p, 30), batch.own), NEIGHBOURS),
-    ]
+    similar = sources.similar(unit_terms(sources.index, batch), batch.own)
+    overlap = sources.overlap(top_rows(p, 30), batch.own)
+    found = [top_rows(matrix, NEIGHBOURS) for matrix in (similar, overlap)]
     for row in range(len(asked)):
-        spans = [slice(matrix.indptr[row], matrix.indptr[row + 1]) for matrix in found]
-        yield [
-            (matrix.indices[span], matrix.data[span])
-            for matrix, span in zip(found, spans, strict=True)
-        ]
+        yield [(matrix[row].indices, matrix[row].data) for matrix in found]
 
 
 def _edit_state(
@@ -402,12 +388,10 @@ def _best(state: EditState, possible: Edits, gains: Floats, edited: Any) -> int 
 
 
 def _after(on: Any, possible: Edits, step: int) -> Any:
-    changed = on.copy()
-    if possible.out[step] >= 0:
-        changed[possible.out[step]] = False
-    if possible.into[step] >= 0:
-        changed[possible.into[step]] = True
-    return changed
+    changed = np.append(on, False)  # The last place is that of -1, no keyword.
+    changed[possible.out[step]] = False
+    changed[possible.into[step]] = True
+    return changed[:-1]
 
 
 _NONE = np.zeros((0, 0), dtype=np.float32)
@@ -432,7 +416,7 @@ def fit_editor(
         relevance: 0/1, (all training queries, items).
     """
     examples = [
-        _example(state, relevance.indices[relevance.indptr[row] : relevance.indptr[row + 1]], limit)
+        _example(state, relevance[row].indices, limit)
         for state, row in zip(states, rows, strict=True)
     ]
     folds = np.random.default_rng(seed).permutation(rows.size) % FOLDS

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from cogr.datasets.builder import place
 from cogr.errors import GeneratorError
 from cogr.keywords import NORMALISER, self_keyword
-from cogr.metrics import f1_of
 from cogr.records import Dataset, Query
 from indexers.generators.statistical import LEAST_QUERIES, READABILITY
 from indexers.generators.statistical.artefact import (
@@ -48,7 +47,7 @@ from indexers.generators.statistical.ranking.text_index import (
     TextIndex,
     item_text,
 )
-from indexers.generators.statistical.ranking.training_queries import FeatureSources
+from indexers.generators.statistical.ranking.training_queries import TrainingQueries
 from indexers.text import Analyser
 
 MAX_TRAINED = 3000
@@ -120,17 +119,11 @@ def fit(
 
 @dataclass(frozen=True)
 class _Training:
-    """A ranker and what it was trained on.
-
-    Attributes:
-        sources: of the features.
-        rows: the training queries, ascending rows of the relevance.
-        pairs: their candidates.
-        p: probabilities of these out of fold.
-        f1: of the exact cuts out of fold.
+    """A ranker, the training queries that it was trained on (ascending rows of the relevance),
+    their candidates, and p and F1 of the exact cuts out of fold.
     """
 
-    sources: FeatureSources
+    sources: TrainingQueries
     rows: Ints
     pairs: CandidatePairs
     ranker: Ranker
@@ -139,15 +132,15 @@ class _Training:
 
     @property
     def relevance(self) -> Csr:
-        return self.sources.nearest.relevance
+        return self.sources.relevance
 
 
 def _trained(
     index: TextIndex, texts: Sequence[str], relevance: Csr, seed: int, new: NDArray[np.bool_]
 ) -> _Training:
     rows = np.sort(np.random.default_rng(seed).permutation(len(texts))[:MAX_TRAINED])
-    sources = FeatureSources.of(index, texts, relevance)
-    pairs = candidates(sources, sources.nearest.queries.rows(rows))
+    sources = TrainingQueries(index, texts, relevance)
+    pairs = candidates(sources, sources.queries.rows(rows))
     known = pairs.where(~new[pairs.item]) if new.any() else pairs
     ranker, p, f1 = fit_ranker(known, rows, relevance, seed, new)
     if new.any():
@@ -235,13 +228,7 @@ def assess(artefact: Artefact, seed: int) -> dict[str, object]:
     known = np.flatnonzero((artefact.ranker.folds >= 0) & (np.diff(relevance.indptr) > 0))
     rows = np.sort(np.random.default_rng(seed).permutation(known)[:SAMPLE])
     queries = [artefact.queries[row] for row in rows]
-    expected, f1 = np.zeros(rows.size), np.zeros(rows.size)
-    for at, (items, p) in enumerate(artefact.probabilities(queries)):
-        spelled = artefact.spell(queries[at], items, p)
-        start, end = relevance.indptr[rows[at] : rows[at] + 2]
-        hits = np.isin(spelled.retrieved, relevance.indices[start:end]).sum()
-        expected[at] = spelled.value
-        f1[at] = f1_of(float(hits), spelled.retrieved.size, int(end - start))
+    expected, f1 = artefact.quality(queries, [relevance[row].indices for row in rows])
     line = calibrate(expected, f1)
     return {
         "calibration": [line.intercept, line.slope],

@@ -228,11 +228,12 @@ def best_columns(scores: Csr, k: int) -> list[list[int]]:
 
 
 def item_anchors(queries: Sequence[str], strength: Csr) -> list[list[str]]:
-    """The strongest anchors of each item; `strength` is (queries, items), in [0, 1]."""
-    texts = [self_keyword(query) for query in queries]
+    """The strongest anchors of each item: queries, normalised; `strength` is (queries, items), in
+    [0, 1].
+    """
     by_item = strength.T.tocsr()
     by_item = with_data(by_item, np.where(by_item.data >= LEAST_ANCHOR, by_item.data, 0))
-    return [[texts[query] for query in row] for row in best_columns(by_item, ANCHORS)]
+    return [[queries[query] for query in row] for row in best_columns(by_item, ANCHORS)]
 
 
 def assemble(

@@ -188,9 +188,7 @@ def _examples(artefact: Artefact, kind: bool) -> list[_Candidates]:
             span = slice(bounds[place], bounds[place + 1])
             near = _near(p[span], ranker.multiplier)
             near = near[masked[span][near] == kind]
-            start, end = artefact.relevance.indptr[row : row + 2]
-            relevant = artefact.relevance.indices[start:end]
-            parts = (pairs.item[span], p[span], masked[span], near, relevant)
+            parts = (pairs.item[span], p[span], masked[span], near, artefact.relevance[row].indices)
             found[place].append(_Candidates(artefact.queries[row], *parts))
     drawn, left = list[_Candidates](), MOST_FITTED
     for place in rng.permutation(rows.size):
@@ -204,7 +202,7 @@ def _scored(
 ) -> Iterator[tuple[CandidatePairs, Floats32, NDArray[np.bool_]]]:
     ranker = artefact.ranker
     if not kind or ranker.cold is None:
-        pairs = candidates(artefact.sources, artefact.sources.nearest.queries.rows(rows))
+        pairs = candidates(artefact.sources, artefact.sources.queries.rows(rows))
         yield pairs, ranker.probabilities(pairs, rows), _new(artefact)[pairs.item]
         return
     part = rng.permutation(artefact.relevance.shape[1]) % MASKS

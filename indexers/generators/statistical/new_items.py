@@ -99,22 +99,17 @@ def joined(artefact: Artefact, items: Sequence[Item], cold: Ranker | None) -> Ar
     new = np.ones(len(ids), np.bool_)
     new[:n] = artefact.ranker.new
     rows = order[owned.items] < n
-    return Artefact(
-        artefact.index.joined(items, order),
-        artefact.queries,
-        sp.csr_matrix((old.data, old.indices, old.indptr), shape=(old.shape[0], len(ids))),
-        replace(artefact.ranker, cold=artefact.ranker.cold or cold, new=new),
-        replace(
-            owned,
-            items=owned.items[rows],
-            owned=owned.owned[rows],
-            kinds=owned.kinds[rows],
-            n_items=len(ids),
+    parts = (owned.items[rows], owned.owned[rows], owned.kinds[rows])
+    return replace(
+        artefact,
+        index=artefact.index.joined(items, order),
+        relevance=sp.csr_matrix(
+            (old.data, old.indices, old.indptr), shape=(old.shape[0], len(ids))
         ),
-        ids,
-        digests,
-        artefact.facts,
-        artefact.editor,
+        ranker=replace(artefact.ranker, cold=artefact.ranker.cold or cold, new=new),
+        keywords=ItemKeywords(owned.keywords, *parts, len(ids)),
+        item_ids=ids,
+        digests=digests,
     )
 
 

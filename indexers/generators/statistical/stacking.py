@@ -24,7 +24,6 @@ from scipy.special import expit
 
 from cogr.errors import DataError
 from cogr.keywords import self_keyword
-from cogr.metrics import f1_of
 from cogr.records import Query
 from cogr.snapshots import check_pair, open_snapshot
 from cogr.store import Store
@@ -162,7 +161,8 @@ def stacked(
     examples = list(_examples(artefact, pairs, [asked[number] for number in order]))
     if len(examples) < LEAST_FITTED or (stack := _fitted(pairs, examples)).f1 <= stack.without:
         return artefact
-    calibration = _calibrated(artefact.changed(stack=stack), examples)
+    queries, relevant = zip(*((one.query, one.relevant) for one in examples), strict=True)
+    calibration = calibrate(*artefact.changed(stack=stack).quality(queries, relevant))
     return artefact.changed(stack=replace(stack, calibration=calibration))
 
 
@@ -208,10 +208,6 @@ def _examples(
         yield _TrainingExample(query, x, y, relevant, alone)
 
 
-def _f1(found: Ints, relevant: Ints) -> float:
-    return f1_of(float(np.isin(found, relevant).sum()), found.size, relevant.size)
-
-
 def _fitted(pairs: Sequence[EarlierPair], examples: Sequence[_TrainingExample]) -> Stack:
     part = np.arange(len(examples)) % min(PARTS, len(examples))
     lines = [
@@ -253,13 +249,3 @@ def fit_line(x: Floats, y: Floats) -> Floats:
     found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
     rounded: Floats = np.round(found, DIGITS)
     return rounded
-
-
-def _calibrated(artefact: Artefact, examples: Sequence[_TrainingExample]) -> Calibration:
-    queries = [example.query for example in examples]
-    scored = artefact.probabilities(queries)
-    found = [artefact.spell(query, *one) for query, one in zip(queries, scored, strict=True)]
-    f1 = [
-        _f1(one.retrieved, example.relevant) for one, example in zip(found, examples, strict=True)
-    ]
-    return calibrate(np.array([one.value for one in found]), np.array(f1))

@@ -50,13 +50,11 @@ _MOST_HEADER = 1024
 """A .npy file's header is shorter than this, in bytes."""
 
 
-def save(artefact: Artefact, folder: str | Path | Store) -> str:
-    """Write an artefact into a folder or fsspec URL. Returns its content hash; equal fits have
-    equal hashes.
+def save(artefact: Artefact, store: Store) -> str:
+    """Write an artefact. Returns its content hash; equal fits have equal hashes.
 
     Raises StorageError when it can't be written.
     """
-    store = folder if isinstance(folder, Store) else Store(folder)
     return _write(store, artefact.facts, _files(artefact))
 
 
@@ -99,13 +97,12 @@ def _write(store: Store, facts: Mapping[str, Any], files: Mapping[str, Any]) -> 
     return content
 
 
-def open_artefact(folder: str | Path | Store, encoder: Encoder | None = None) -> Artefact:
+def open_artefact(store: Store, encoder: Encoder | None = None) -> Artefact:
     """Open and verify a saved artefact, ready to answer; with the encoder that it was fitted with.
 
     Raises SnapshotError when nothing is there, or when it is unfinished, altered or of another
     version.
     """
-    store = folder if isinstance(folder, Store) else Store(folder)
     facts, files = _read(store)
     ids, digests = _texts(files["items.parquet"], "id", "digest")
     queries = [*map(Query, *_texts(files["queries.parquet"], "id", "text"))]

@@ -16,8 +16,7 @@ import pytest
 
 from cogr.settings.indexing import GeneratorSettings, RedisSettings
 from indexers.fleet.run_files import latest_run
-from indexers.generators import read_options
-from indexers.generators.vllm_lm import VllmGenerator, let_modules_be_read
+from indexers.generators.vllm_lm import VllmGenerator, VllmOptions, let_modules_be_read
 from indexers.workspace import generator_options
 from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in
 from tests.indexers.telemetry.test_telemetry import scraped
@@ -113,8 +112,8 @@ def test_what_the_engine_is_told(
             "vllm": {"tensor_parallel_size": 4, "gpu_memory_utilization": 0.8},
         }
     )
-    options, _ = read_options(generator_options(settings))
-    told = VllmGenerator(options).engine_arguments()  # type: ignore[call-arg,arg-type]
+    options = {key: of for key, of in generator_options(settings).items() if key != "kind"}
+    told = VllmGenerator(VllmOptions.model_validate(options)).engine_arguments()  # type: ignore[call-arg,arg-type]
     assert (told["tensor_parallel_size"], told["gpu_memory_utilization"]) == (4, 0.8)
     assert told.get("block_size") == (32 if cpu else None), (
         "blocks small enough to share the instruction, on either"

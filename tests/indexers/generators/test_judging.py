@@ -18,7 +18,6 @@ from indexers.generators.judging import YES_OR_NO, Pair, YesOrNo
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
 from tests.indexers.generators.test_generator_contract import tiny_adapter
 from tests.web_server import Answer, json_answer
-from trainers.tiny import tiny_model
 
 ITEMS = [
     Item(f"i{n}", f"{colour} sofa", f"A {colour} velvet sofa for the {room}")
@@ -68,13 +67,6 @@ def test_an_endpoint_without_log_probabilities_can_not_judge(tmp_path: Path) -> 
         judge = YesOrNo({"kind": "openai", "model": "m", "base_url": endpoint.url}, Store(tmp_path))
         with pytest.raises(GeneratorError, match="gives no log-probabilities with the model 'm'"):
             judge.logits(PAIRS)
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tiny") / "model"
-    tiny_model(folder, [pair.request(YES_OR_NO).prompt.text for pair in PAIRS], 0, "qwen3")
-    return folder
 
 
 def by_whole_prompts(tiny: Path) -> list[float]:

@@ -5,6 +5,7 @@ said of them.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -69,19 +70,25 @@ def test_429_and_a_lost_connection_are_asked_again() -> None:
     assert len(endpoint.bodies) == 3
 
 
-@pytest.mark.parametrize("text", ["{oops", json.dumps({**completion("x"), "choices": None})])
-def test_an_answer_that_is_no_completion_fails_for_now(text: str) -> None:
-    def unreadable(number: int, body: dict[str, Any]) -> Answer | None:
-        bad = body["messages"][-1]["content"].endswith("sofa 1")
-        return (200, text.encode()) if bad else None
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ((200, b"{oops"), "not a completion"),
+        (json_answer({**completion("x"), "choices": None}), "not a completion"),
+        (refused(400, "content filter"), r"refused with 400 \(content filter\)"),
+    ],
+)
+def test_one_bad_answer_fails_for_now_and_alone(bad: Answer, says: str) -> None:
+    def misbehave(number: int, body: dict[str, Any]) -> Answer | None:
+        return bad if body["messages"][-1]["content"].endswith("sofa 1") else None
 
-    with FakeEndpoint(unreadable) as endpoint:
+    with FakeEndpoint(misbehave) as endpoint:
         found = {one.id: one for one in generator(endpoint.url, retries=2).generate(requests(3))}
-    failure = found["q1"]
+    failure = found.pop("q1")
     assert isinstance(failure, Failure)
     assert not failure.permanent
-    assert "not a completion" in failure.reason
-    assert isinstance(found["q0"], Completion)
+    assert re.search(says, failure.reason)
+    assert all(isinstance(one, Completion) for one in found.values())
 
 
 @pytest.mark.parametrize(
@@ -136,19 +143,6 @@ def test_what_is_refused_for_all_is_told_in_the_endpoints_words(
     assert len(endpoint.bodies) <= most
 
 
-def test_one_refused_prompt_is_no_refusal_of_all() -> None:
-    def prudish(number: int, body: dict[str, Any]) -> Answer | None:
-        ends = body["messages"][-1]["content"].endswith(("sofa 0", "sofa 7"))
-        return refused(400, "content filter") if ends else None
-
-    with FakeEndpoint(prudish) as endpoint:
-        found = list(generator(endpoint.url, concurrency=1).generate(requests(9)))
-    failures = [one for one in found if isinstance(one, Failure)]
-    assert [one.id for one in failures] == ["q0", "q7"]
-    assert not any(one.permanent for one in failures)
-    assert "refused with 400 (content filter)" in failures[0].reason
-
-
 def test_requests_go_in_parallel_up_to_the_bound() -> None:
     with FakeEndpoint(delay=0.05) as endpoint:
         found = list(generator(endpoint.url, concurrency=5).generate(requests(20)))
@@ -162,20 +156,6 @@ def test_a_time_out_fails_for_now() -> None:
         found = list(generator(endpoint.url, timeout=0.2, retries=0).generate(requests(1)))
     assert found == [Failure("q0", "no answer within 0.2 s", permanent=False)]
     assert time.monotonic() - started < 4
-
-
-def test_an_endpoint_that_goes_ill_says_why_it_was_given_up() -> None:
-    def later(number: int, body: dict[str, Any]) -> Answer | None:
-        return refused(500, "out of memory") if number > 2 else None
-
-    with (
-        FakeEndpoint(later) as endpoint,
-        pytest.raises(
-            ServiceError,
-            match=r"20 times in a row, the last time with: refused with 500 \(out of memory\)",
-        ),
-    ):
-        list(generator(endpoint.url, retries=0, concurrency=1).generate(requests(30)))
 
 
 def test_the_variables_of_openais_clients_count_where_the_settings_say_nothing(
@@ -235,5 +215,3 @@ def test_a_wrong_url_is_one_sentence() -> None:
         match=r"openai can't use its option base_url: it is not a URL; write it as http",
     ):
         make_generator({"kind": "openai", "model": "m", "base_url": "localhost:8000"}, "item")
-    with pytest.raises(GeneratorError, match="use its option base_url: Field required"):
-        make_generator({"kind": "openai", "model": "m", "base_url": None}, "item")

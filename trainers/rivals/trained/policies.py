@@ -157,10 +157,11 @@ def _writer(folder: Path, task: Task, tokens: int) -> Callable[[Sequence[Query]]
     """From queries to their texts and the keywords that a trained model writes, greedily."""
     from cogr.settings.indexing import Sampling
     from indexers.generators import Completion, Request
-    from indexers.generators.transformers_lm import TransformersGenerator, TransformersOptions
+    from indexers.generators.model_folders import LocalModelOptions
+    from indexers.generators.transformers_lm import TransformersGenerator
 
     sampling = Sampling(temperature=0.0, max_tokens=tokens)
-    options = TransformersOptions(model=str(folder), sampling=sampling)
+    options = LocalModelOptions(model=str(folder), sampling=sampling)
     generator = TransformersGenerator(options, None)
 
     def written(queries: Sequence[Query]) -> list[tuple[str, tuple[str, ...]]]:

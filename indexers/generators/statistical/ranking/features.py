@@ -34,8 +34,7 @@ from indexers.generators.statistical.ranking.matrices import (
 from indexers.generators.statistical.ranking.text_index import QueryBatch, TextIndex
 from indexers.generators.statistical.ranking.training_queries import (
     NEAREST,
-    FeatureSources,
-    NearestQueries,
+    TrainingQueries,
     near,
 )
 
@@ -117,7 +116,7 @@ class CandidatePairs:
         return CandidatePairs(self.x[kept], self.query[kept], self.item[kept])
 
 
-def candidates(sources: FeatureSources, batch: QueryBatch) -> CandidatePairs:
+def candidates(sources: TrainingQueries, batch: QueryBatch) -> CandidatePairs:
     """Features of the candidates of each query: the best `DEPTH` items by each of `CANDIDATES`."""
     size = max(1, BATCH_CELLS // max(sources.index.n_items, 1))
     starts = range(0, batch.size, size)
@@ -131,7 +130,7 @@ def candidates(sources: FeatureSources, batch: QueryBatch) -> CandidatePairs:
     )
 
 
-def _candidates(sources: FeatureSources, batch: QueryBatch) -> CandidatePairs:
+def _candidates(sources: TrainingQueries, batch: QueryBatch) -> CandidatePairs:
     signals = _signals(sources, batch)
     depth = DEPTH_OF_FEW if sources.few else DEPTH
     chosen = np.zeros((batch.size, sources.index.n_items), dtype=bool)
@@ -156,13 +155,13 @@ def _candidates(sources: FeatureSources, batch: QueryBatch) -> CandidatePairs:
 
 
 def _columns(
-    sources: FeatureSources, batch: QueryBatch, signals: _Signals, row: Ints, item: Ints
+    sources: TrainingQueries, batch: QueryBatch, signals: _Signals, row: Ints, item: Ints
 ) -> Floats:
     """Features of pairs, (pairs, features)."""
-    index, nearest = sources.index, sources.nearest
+    index = sources.index
     scratch = np.zeros(batch.size * index.n_items, dtype=np.float32)
     at = row * index.n_items + item
-    own = values_at(nearest.own_relevance(batch.own), at, scratch)
+    own = values_at(sources.own_relevance(batch.own), at, scratch)
     near = _near_text(index, batch, row, item)
     columns: list[NDArray[Any]] = [
         near[name] if name in near else values_at(signals.pair[name], at, scratch)
@@ -171,7 +170,7 @@ def _columns(
     items = index.points[item]
     columns += [np.einsum("ij,ij->i", signals.points[n][row], items) for n in POINT_FEATURES]
     columns += [signals.query[name][row] for name in QUERY_FEATURES]
-    columns += [np.log1p(nearest.popularity[item] - own), np.log1p(index.lengths[item])]
+    columns += [np.log1p(sources.popularity[item] - own), np.log1p(index.lengths[item])]
     if sources.few:
         columns += [np.einsum("ij,ij->i", signals.points[n][row], items) for n in FEW_FEATURES]
     if signals.encoded:
@@ -198,14 +197,9 @@ def rank_shares(row: Ints, values: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Signals:
-    """The features of a batch of queries, before candidates are picked.
-
-    Attributes:
-        pair: features of all pairs except those of `_near_text`, (b, items) each.
-        points: what items' points are compared with, (b, dimensions) each.
-        query: features of queries, (b,) each.
-        encoded: what the encoder's points of items are compared with: the queries, and the mean of
-            the items that look best, (b, its dimensions) each; nothing without one.
+    """The features of a batch of queries, before candidates are picked: of all pairs, (b, items)
+    each, but for those of `_near_text`; what items' points are compared with, (b, dimensions) each,
+    by the encoder too where there is one; and of queries, (b,) each.
     """
 
     pair: dict[str, Csr]
@@ -214,55 +208,46 @@ class _Signals:
     encoded: Sequence[Floats] = ()
 
 
-def _signals(sources: FeatureSources, batch: QueryBatch) -> _Signals:
+def _signals(sources: TrainingQueries, batch: QueryBatch) -> _Signals:
     index = sources.index
     share = 1 / np.maximum(batch.terms @ index.idf, 1e-9)
-    terms, grams = unit_terms(index, batch), unit_grams(index, batch)
     scores = batch.terms @ index.bm25
     highest = row_max(scores)
     bm25 = scale_rows(scores, 1 / np.maximum(highest, 1e-9))
     first = top_rows(bm25, 10)
-    feedback = _feedback(index, terms, first)
-    profile, profile_least = sources.profiles.match(batch)
-    points = {
-        "latent": index.points_of(batch),
-        "latent_feedback": unit(first @ index.points),
-    }
-    votes, nearest = _votes(
-        sources.nearest, batch, (terms, grams, points["latent"]), (bm25, feedback)
-    )
+    profile, profile_least = sources.fit(batch)
     pair = {
         "bm25": bm25,
         "bm25_share": scale_rows(scores, share),
-        "feedback": feedback,
+        "feedback": _feedback(index, unit_terms(index, batch), first),
         "profile": profile,
         "profile_least": profile_least,
-        **votes,
     }
-    if sources.few:
-        best = pair["bm25"] + pair["feedback"] + 2 * (pair["vote_bm25"] + pair["vote_found"])
-        points["latent_best"] = unit(top_rows(best.tocsr(), 20) @ index.points)
+    points = {"latent": index.points_of(batch), "latent_feedback": unit(first @ index.points)}
     query = {
         "terms": row_sums(batch.terms),
         "best_share": highest * share,
         "tenth": kth_highest(bm25, 10),
         "fiftieth": kth_highest(bm25, 50),
-        **nearest,
     }
+    _votes(sources, batch, points["latent"], pair, query)
+    if sources.few:
+        best = pair["bm25"] + pair["feedback"] + 2 * (pair["vote_bm25"] + pair["vote_found"])
+        points["latent_best"] = unit(top_rows(best.tocsr(), 20) @ index.points)
     encoded = _encoded(sources, batch, pair, query) if index.encoder else ()
     return _Signals(pair, points, query, encoded)
 
 
 def _encoded(
-    sources: FeatureSources, batch: QueryBatch, pair: dict[str, Csr], query: dict[str, Floats]
+    sources: TrainingQueries, batch: QueryBatch, pair: dict[str, Csr], query: dict[str, Floats]
 ) -> tuple[Floats, Floats]:
     """The points of `_Signals`; what else the encoder says is put into `pair` and `query`."""
-    index, nearest, points = sources.index, sources.nearest, batch.encoded
+    index, points = sources.index, batch.encoded
     for others, vote, most in zip(
-        (nearest.encoded, nearest.found_encoded), ENCODED_VOTES, ENCODED_QUERY_FEATURES, strict=True
+        (sources.encoded, sources.found_encoded), ENCODED_VOTES, ENCODED_QUERY_FEATURES, strict=True
     ):
         similar = near(points, others, batch.own)
-        pair[vote], query[most] = nearest.vote(similar, NEAREST, 6), row_max(similar)
+        pair[vote], query[most] = sources.vote(similar, NEAREST, 6), row_max(similar)
     seed = pair["bm25"] + pair["feedback"] + 2 * pair["vote_bm25"] + 2 * pair[ENCODED_VOTES[1]]
     pair["near_encoded"] = index.nearest_encoded(points, DEPTH_OF_FEW)
     best = top_rows((seed + top_rows(pair["near_encoded"], 50)).tocsr(), 20)
@@ -314,36 +299,29 @@ def unit_grams(index: TextIndex, batch: QueryBatch) -> Csr:
 
 
 def _votes(
-    nearest: NearestQueries,
+    sources: TrainingQueries,
     batch: QueryBatch,
-    by_text: tuple[Csr, Csr, Floats],
-    by_items: tuple[Csr, Csr],
-) -> tuple[dict[str, Csr], dict[str, Floats]]:
-    """Votes of training queries, and the similarity of the nearest ones.
-
-    Args:
-        nearest: the training queries.
-        batch: the queries.
-        by_text: unit vectors of their terms and 4-grams, and their points.
-        by_items: items' scores by BM25 and by feedback.
-    """
-    own, (terms, grams, points) = batch.own, by_text
-    similar = nearest.similar(terms, own)
-    overlap, overlap_feedback = (
-        nearest.overlap(top_rows(scores, k), own)
-        for scores, k in zip(by_items, (20, 30), strict=True)
-    )
-    votes = {
-        "vote_terms": nearest.vote(similar, 50, 2),
-        "vote_nearest": nearest.vote(similar, 5, 2),
-        "vote_grams": nearest.vote(nearest.alike(grams, own), 20, 3),
-        "vote_bm25": nearest.vote(overlap, 20, 2),
-        "vote_feedback": nearest.vote(overlap_feedback, 20, 2),
-        "vote_term": nearest.term_vote(batch),
-        "vote_latent": nearest.vote(near(points, nearest.points, own), NEAREST, 4),
-        "vote_found": nearest.vote(near(points, nearest.found_points, own), NEAREST, 4),
+    points: Floats,
+    pair: dict[str, Csr],
+    query: dict[str, Floats],
+) -> None:
+    """Votes of training queries, and how near the nearest ones are, put into `pair` and `query`."""
+    index, own = sources.index, batch.own
+    similar = sources.similar(unit_terms(index, batch), own)
+    alike = sources.alike(unit_grams(index, batch), own)
+    overlap = sources.overlap(top_rows(pair["bm25"], 20), own)
+    overlap_feedback = sources.overlap(top_rows(pair["feedback"], 30), own)
+    pair |= {
+        "vote_terms": sources.vote(similar, 50, 2),
+        "vote_nearest": sources.vote(similar, 5, 2),
+        "vote_grams": sources.vote(alike, 20, 3),
+        "vote_bm25": sources.vote(overlap, 20, 2),
+        "vote_feedback": sources.vote(overlap_feedback, 20, 2),
+        "vote_term": sources.term_vote(batch),
+        "vote_latent": sources.vote(near(points, sources.points, own), NEAREST, 4),
+        "vote_found": sources.vote(near(points, sources.found_points, own), NEAREST, 4),
     }
-    return votes, {"most_similar": row_max(similar), "most_overlap": row_max(overlap)}
+    query |= {"most_similar": row_max(similar), "most_overlap": row_max(overlap)}
 
 
 def _feedback(index: TextIndex, terms: Csr, first: Csr) -> Csr:

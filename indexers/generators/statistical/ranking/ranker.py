@@ -33,7 +33,7 @@ from indexers.generators.statistical.ranking.matrices import (
     without_columns,
 )
 from indexers.generators.statistical.ranking.text_index import TextIndex
-from indexers.generators.statistical.ranking.training_queries import FeatureSources
+from indexers.generators.statistical.ranking.training_queries import TrainingQueries
 
 MAX_ROWS = 200_000
 """Most rows that a model is trained on. Beyond it irrelevant pairs are sampled, and the sampled
@@ -198,8 +198,8 @@ def as_new(
         part: of each item, 0 to `MASKS` - 1; `MASKS` of new items, which are left out.
     """
     for mask in range(MASKS):
-        sources = FeatureSources.of(index, texts, without_columns(relevance, part == mask))
-        pairs = candidates(sources, sources.nearest.queries.rows(rows))
+        sources = TrainingQueries(index, texts, without_columns(relevance, part == mask))
+        pairs = candidates(sources, sources.queries.rows(rows))
         p = ranker.probabilities(pairs, rows)
         kept = part[pairs.item] != MASKS
         pairs, p = pairs.where(kept), p[kept]

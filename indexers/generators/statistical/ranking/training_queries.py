@@ -1,6 +1,5 @@
-"""What training queries say about a new query. `NearestQueries`: items that are relevant to similar
-queries are likely to be relevant to it. `Profiles`: its words, translated into the items' words.
-`FeatureSources` holds both beside the items' text.
+"""What training queries say about a new query: items that are relevant to similar queries are
+likely to be relevant to it, and its words are translated into the items' words.
 
 Every feature that uses labels comes from here. A training query must not see its own labels: each
 function takes the batch's `own` rows and leaves them out, so that the features for training are
@@ -10,7 +9,6 @@ leave-one-out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -40,23 +38,37 @@ SHRINKAGE = 0.5
 
 NEAREST = 20
 """Training queries that are nearest to a query's point."""
+LIFT = 3
+"""A word's weight in a profile is its weight less this many times its mean weight over all items.
+"""
+
+PROFILE_WORDS = 30
+QUERY_TERMS = 16
+"""The rarest terms of a query that are looked up; long texts have more."""
+
+FLOOR = 0.02
+"""Added to each term's match before the geometric mean, so that one miss does not forbid."""
 
 
-class NearestQueries:
-    """The training queries and what is relevant to them.
+class TrainingQueries:
+    """The items' text, the training queries and what is relevant to them: all that features are
+    computed from.
 
     Args:
         index: the items.
-        queries: the training queries, in the order of `relevance`.
+        texts: of the training queries, in the order of `relevance`.
         relevance: 0/1, (training queries, items).
 
     Attributes:
+        few: whether the ranker has few training queries (`FEW_QUERIES`).
         points, encoded: of the queries, in the latent space and by the encoder.
         found_points, found_encoded: means of their relevant items.
     """
 
-    def __init__(self, index: TextIndex, queries: QueryBatch, relevance: Csr) -> None:
-        self.queries, self.relevance = queries, relevance
+    def __init__(self, index: TextIndex, texts: Sequence[str], relevance: Csr) -> None:
+        self.index, self.relevance = index, relevance
+        self.few = len(texts) < FEW_QUERIES
+        self.queries = queries = index.batch(texts, range(len(texts)))
         self._labelled, narrow = np.unique(relevance.indices, return_inverse=True)
         shape = (relevance.shape[0], self._labelled.size)
         self._narrow = sp.csr_matrix((relevance.data, narrow, relevance.indptr), shape=shape)
@@ -65,10 +77,13 @@ class NearestQueries:
         self.popularity = np.asarray(relevance.sum(axis=0), dtype=np.float32).ravel()
         self.term_relevance = (queries.terms.T @ self._narrow).tocsr()
         self.term_queries = np.asarray(queries.terms.sum(axis=0), dtype=np.float32).ravel()
-        self.points = index.points_of(queries)
+        self.points, self.encoded = index.points_of(queries), queries.encoded
         self.found_points = unit(relevance @ index.points)
-        self.encoded = queries.encoded
         self.found_encoded = unit(relevance @ index.encoded)
+        each = scale_rows(relevance, 1 / np.maximum(row_sums(relevance), 1))
+        self._centroids = each @ index.tfidf
+        self._profiles = (queries.terms.T @ self._centroids).tocsr()
+        self._background = LIFT * np.asarray(index.tfidf.mean(axis=0), dtype=np.float32).ravel()
 
     @cached_property
     def by_item(self) -> Csr:
@@ -121,6 +136,57 @@ class NearestQueries:
         seen: Floats = batch.terms @ self.term_queries - terms * (batch.own >= 0)
         return self._of_items(scale_rows(hits, 1 / (seen + 2)))
 
+    def fit(self, batch: QueryBatch) -> tuple[Csr, Csr]:
+        """How well items fit the profiles of the query's terms: idf-weighted geometric mean and
+        minimum over terms, (b, items) each.
+
+        The profile of a term holds the words that are much more frequent in items relevant to
+        training queries with that term than in other items: shoppers type "sofa", the catalogue
+        writes "settee". An item that fits the profiles of all terms of a query fits the query, even
+        when nobody has asked for that combination before. This is Rocchio's feedback, for each term
+        and from labels. Items that fit no term have 0 in both.
+        """
+        terms = top_rows(scale_columns(batch.terms, self.index.idf), QUERY_TERMS)
+        scores = self._meaning(terms, batch) @ self.index.tfidf_by_term
+        fits = scale_rows(scores, 1 / np.maximum(row_max(scores), 1e-9)).toarray()
+        touched = np.flatnonzero(fits.any(axis=0))
+        fits = fits[:, touched]
+        mean = np.zeros((batch.size, touched.size), dtype=np.float32)
+        least = np.zeros_like(mean)
+        asked = np.flatnonzero(np.diff(terms.indptr))
+        if asked.size:
+            first, weights = terms.indptr[asked], terms.data
+            least[asked] = np.minimum.reduceat(fits, first, axis=0)
+            logs = np.add.reduceat(np.log(fits + FLOOR) * weights[:, None], first, axis=0)
+            mean[asked] = np.exp(logs / np.add.reduceat(weights, first)[:, None])
+            mean[asked] *= np.maximum.reduceat(fits, first, axis=0) > 0
+        return self._sparse(mean, touched), self._sparse(least, touched)
+
+    def _sparse(self, values: Floats, items: Ints) -> Csr:
+        """A matrix over all items from one over some."""
+        row, column = np.nonzero(values)
+        starts = np.searchsorted(row, np.arange(values.shape[0] + 1))
+        shape = (values.shape[0], self.index.n_items)
+        return sp.csr_matrix((values[row, column], items[column], starts), shape=shape)
+
+    def _meaning(self, terms: Csr, batch: QueryBatch) -> Csr:
+        """A row of item words for each stored (query, term): its profile without the query's own
+        labels, and itself.
+        """
+        own, term = batch.own[row_of(terms)], terms.indices
+        learned = self._profiles[term] - scale_rows(self._centroids[np.maximum(own, 0)], own >= 0)
+        others = self.term_queries[term] - (own >= 0)
+        learned = scale_rows(learned, 1 / np.maximum(others, 1))
+        learned = with_data(
+            learned, np.maximum(learned.data - self._background[learned.indices], 0)
+        )
+        learned = scale_rows(unit_rows(top_rows(learned, PROFILE_WORDS)), others / (others + 1))
+        shape = (term.size, self.index.idf.size)
+        itself = sp.csr_matrix(
+            (self.index.df[term] > 0, term, np.arange(term.size + 1)), shape=shape, dtype=np.float32
+        )
+        return unit_rows(learned + itself)
+
 
 def _rows_of(relevance: Csr, own: Ints) -> Csr:
     return scale_rows(relevance[np.maximum(own, 0)], (own >= 0).astype(np.float32))
@@ -141,108 +207,3 @@ def near(points: Floats, others: Floats, own: Ints) -> Csr:
     trained = np.flatnonzero(own >= 0)
     cosines[trained, own[trained]] = 0
     return top_dense(cosines, NEAREST)
-
-
-LIFT = 3
-"""A word's weight in a profile is its weight less this many times its mean weight over all items.
-"""
-
-PROFILE_WORDS = 30
-QUERY_TERMS = 16
-"""The rarest terms of a query that are looked up; long texts have more."""
-
-FLOOR = 0.02
-"""Added to each term's match before the geometric mean, so that one miss does not forbid."""
-
-
-class Profiles:
-    """Profiles of all terms of the training queries.
-
-    The profile of a term holds the words that are much more frequent in items relevant to training
-    queries with that term than in other items: shoppers type "sofa", the catalogue writes "settee".
-    An item that fits the profiles of all terms of a query fits the query, even when nobody has
-    asked for that combination before. This is Rocchio's feedback, for each term and from labels.
-
-    Args:
-        index: the items.
-        queries: the training queries, in the order of `relevance`.
-        relevance: 0/1, (training queries, items).
-    """
-
-    def __init__(self, index: TextIndex, queries: QueryBatch, relevance: Csr) -> None:
-        self.index = index
-        self.centroids = scale_rows(relevance, 1 / np.maximum(row_sums(relevance), 1)) @ index.tfidf
-        self.by_term = (queries.terms.T @ self.centroids).tocsr()
-        self.term_queries = np.asarray(queries.terms.sum(axis=0), dtype=np.float32).ravel()
-        self.background = LIFT * np.asarray(index.tfidf.mean(axis=0), dtype=np.float32).ravel()
-
-    def match(self, batch: QueryBatch) -> tuple[Csr, Csr]:
-        """How well items fit the query's terms: idf-weighted geometric mean and minimum over terms,
-        (b, items) each.
-
-        Items that fit no term have 0 in both.
-        """
-        terms = top_rows(scale_columns(batch.terms, self.index.idf), QUERY_TERMS)
-        scores = self._profiles(terms, batch) @ self.index.tfidf_by_term
-        fit = scale_rows(scores, 1 / np.maximum(row_max(scores), 1e-9)).toarray()
-        touched = np.flatnonzero(fit.any(axis=0))
-        fit = fit[:, touched]
-        mean = np.zeros((batch.size, touched.size), dtype=np.float32)
-        least = np.zeros_like(mean)
-        asked = np.flatnonzero(np.diff(terms.indptr))
-        if asked.size:
-            first, weights = terms.indptr[asked], terms.data
-            least[asked] = np.minimum.reduceat(fit, first, axis=0)
-            logs = np.add.reduceat(np.log(fit + FLOOR) * weights[:, None], first, axis=0)
-            mean[asked] = np.exp(logs / np.add.reduceat(weights, first)[:, None])
-            mean[asked] *= np.maximum.reduceat(fit, first, axis=0) > 0
-        return self._sparse(mean, touched), self._sparse(least, touched)
-
-    def _sparse(self, values: Floats, items: Ints) -> Csr:
-        """A matrix over all items from one over some."""
-        row, column = np.nonzero(values)
-        starts = np.searchsorted(row, np.arange(values.shape[0] + 1))
-        shape = (values.shape[0], self.index.n_items)
-        return sp.csr_matrix((values[row, column], items[column], starts), shape=shape)
-
-    def _profiles(self, terms: Csr, batch: QueryBatch) -> Csr:
-        """A row of item words for each stored (query, term): its profile without the query's own
-        labels, and itself.
-        """
-        own, term = batch.own[row_of(terms)], terms.indices
-        learned = self.by_term[term] - scale_rows(self.centroids[np.maximum(own, 0)], own >= 0)
-        others = self.term_queries[term] - (own >= 0)
-        learned = scale_rows(learned, 1 / np.maximum(others, 1))
-        learned = with_data(learned, np.maximum(learned.data - self.background[learned.indices], 0))
-        learned = scale_rows(unit_rows(top_rows(learned, PROFILE_WORDS)), others / (others + 1))
-        shape = (term.size, self.index.idf.size)
-        itself = sp.csr_matrix(
-            (self.index.df[term] > 0, term, np.arange(term.size + 1)), shape=shape, dtype=np.float32
-        )
-        return unit_rows(learned + itself)
-
-
-@dataclass(frozen=True)
-class FeatureSources:
-    """All that features are computed from.
-
-    Attributes:
-        index: the items' text.
-        nearest: the training queries and their relevant items.
-        profiles: the meaning of the training queries' terms.
-        few: whether the ranker has few training queries (`FEW_QUERIES`).
-    """
-
-    index: TextIndex
-    nearest: NearestQueries
-    profiles: Profiles
-    few: bool
-
-    @classmethod
-    def of(cls, index: TextIndex, queries: Sequence[str], relevance: Csr) -> FeatureSources:
-        """From the items, the training queries' texts and their relevance, (training queries,
-        items).
-        """
-        batch = index.batch(queries, range(len(queries)))
-        nearest = NearestQueries(index, batch, relevance)
-        return cls(index, nearest, Profiles(index, batch, relevance), len(queries) < FEW_QUERIES)

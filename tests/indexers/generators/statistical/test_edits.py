@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from cogr.records import Dataset
+from cogr.store import Store
 from indexers.generators.statistical import edits as module
 from indexers.generators.statistical import fitting
 from indexers.generators.statistical.artefact import K_MAX, Artefact
@@ -83,33 +84,21 @@ def test_nothing_is_edited_where_p_is_right(seed: int) -> None:
     assert editor is None
 
 
-@pytest.fixture(scope="module")
-def edited(dataset: Dataset) -> Artefact:
-    """The sample shop with edits, whether they pay or not."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "LEAST_EDITED", 0)
-        patch.setattr(module, "LEAST_ERRORS", -9.0)
-        artefact = fit(dataset)
-    assert artefact.editor is not None
-    return artefact
-
-
 @pytest.mark.drill
 def test_edited_sets_hold_the_budget_and_are_kept_with_what_was_fitted(
-    dataset: Dataset, artefact: Artefact, edited: Artefact, tmp_path: Path
+    dataset: Dataset, artefact: Artefact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With edits whether they pay or not; a training query hears the model that has not seen it."""
     assert artefact.editor is None, "few queries learn no edits"
-    queries = dataset.all_queries()
+    monkeypatch.setattr(fitting, "LEAST_EDITED", 0)
+    monkeypatch.setattr(module, "LEAST_ERRORS", -9.0)
+    edited = fit(dataset)
+    queries, editor = dataset.all_queries(), edited.editor
     after = edited.query_keywords(queries)
     assert after != artefact.query_keywords(queries)
     assert all(len(set(keywords)) == len(keywords) <= K_MAX for keywords in after)
-    save(edited, tmp_path)
-    assert open_artefact(tmp_path).query_keywords(queries) == after
-
-
-@pytest.mark.drill
-def test_a_training_query_hears_the_model_that_has_not_seen_it(edited: Artefact) -> None:
-    editor = edited.editor
+    save(edited, Store(tmp_path))
+    assert open_artefact(Store(tmp_path)).query_keywords(queries) == after
     assert set(editor.folds.tolist()) == set(range(len(editor.models)))
     asked: list[int] = []
 
@@ -122,9 +111,7 @@ def test_a_training_query_hears_the_model_that_has_not_seen_it(edited: Artefact)
             return np.zeros(len(x))
 
     listening = module.Editor([Ear(fold) for fold in range(5)], editor.folds)
-    start = state(0.3)
-    listening.edited(start, 7, K_MAX)
-    assert set(asked) == {int(editor.folds[7])}
-    asked.clear()
-    listening.edited(start, -1, K_MAX)
-    assert set(asked) == set(range(5))
+    for row, heard in ((7, {int(editor.folds[7])}), (-1, set(range(5)))):
+        asked.clear()
+        listening.edited(state(0.3), row, K_MAX)
+        assert set(asked) == heard

@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,21 +24,15 @@ from indexers.generators.statistical.keyword_weights import (
 )
 
 
-@pytest.fixture(scope="module")
-def mirror(dataset: Dataset, artefact: Artefact) -> Mirror:
-    return Mirror.from_sets(
-        [item.id for item in dataset.items],
-        [artefact.item_keywords(item) for item in dataset.items],
-        [self_keyword(item.title) for item in dataset.items],
-    )
-
-
 def is_weight(weight: float) -> bool:
     return LEAST <= weight <= MOST and float(f"{weight:.{DIGITS}g}") == weight
 
 
+Order = tuple[Ownership, list[int], tuple[int, np.ndarray], np.ndarray, int]
+
+
 @st.composite
-def orders(draw: st.DrawFn) -> tuple[Ownership, list[int], tuple[int, np.ndarray], np.ndarray, int]:
+def orders(draw: st.DrawFn) -> Order:
     """Ownership, a query's keywords, its own text, p of all items, limit."""
     n_items, n_keywords = draw(st.integers(1, 12)), draw(st.integers(1, 10))
     pair = st.tuples(st.integers(0, n_items - 1), st.integers(0, n_keywords - 1))
@@ -56,9 +49,7 @@ def orders(draw: st.DrawFn) -> tuple[Ownership, list[int], tuple[int, np.ndarray
 
 @settings(max_examples=100, deadline=None)
 @given(orders())
-def test_the_retrieved_set_does_not_change(
-    world: tuple[Ownership, list[int], tuple[int, np.ndarray], np.ndarray, int],
-) -> None:
+def test_the_retrieved_set_does_not_change(world: Order) -> None:
     ownership, words, own, p, limit = world
     chosen = [word for word in words if word != own[0]]
     items = ownership.covered(chosen, own[1])
@@ -84,11 +75,11 @@ def test_ordering_keywords_are_said_by_people_or_titles(
         assert (costs[list(spelled.words[first:])] < 0.01).all()
 
 
-def test_other_writers_keywords_get_weights_too(
-    dataset: Dataset, artefact: Artefact, mirror: Mirror
-) -> None:
+def test_other_writers_keywords_get_weights_too(dataset: Dataset, artefact: Artefact) -> None:
     """A list in which the keyword of the relevant item comes with a common one."""
-    item = dataset.items[0]
+    items, item = dataset.items, dataset.items[0]
+    titles, sets = [self_keyword(one.title) for one in items], map(artefact.item_keywords, items)
+    mirror = Mirror.from_sets([one.id for one in items], [*sets], titles)
     good, *_ = artefact.item_keywords(item)
     common = max(mirror.words, key=mirror.df)
     weights = weights_in(mirror, [common, good, "nobody has this"], {item.id: 0.9})

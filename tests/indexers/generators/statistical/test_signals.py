@@ -49,22 +49,17 @@ def sample() -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def blind(sample: Dataset) -> Artefact:
-    return fit(sample)
-
-
-@pytest.fixture(scope="module")
 def clicked(sample: Dataset) -> Artefact:
     return fit(sample, pair_signals=["clicks"])
 
 
 def test_clicks_help_the_queries_that_have_them_and_harm_no_others(
-    sample: Dataset, blind: Artefact, clicked: Artefact
+    sample: Dataset, artefact: Artefact, clicked: Artefact
 ) -> None:
     with_clicks, without = sample.queries["test"][::2], sample.queries["test"][1::2]
     for queries, least in ((with_clicks, 0.05), (without, -0.03)):
         before, after = (
-            f1(sample, retrieved(artefact, sample.items, queries)) for artefact in (blind, clicked)
+            f1(sample, retrieved(one, sample.items, queries)) for one in (artefact, clicked)
         )
         assert after - before > least
 
@@ -75,8 +70,8 @@ def test_queries_find_their_clicks_by_their_text(
     query = sample.queries["test"][0]
     other = Query("another id", f"  {query.text.upper()} ")
     assert clicked.query_keywords([other]) == clicked.query_keywords([query])
-    save(clicked, tmp_path)
-    opened = open_artefact(tmp_path)
+    save(clicked, Store(tmp_path))
+    opened = open_artefact(Store(tmp_path))
     assert opened.query_keywords([other]) == clicked.query_keywords([query])
     (items, _), item = clicked.probabilities([query])[0], clicked.numbers
     assert {item[id_] for id_ in sample.pair_signals["clicks"][query.id]} <= set(items.tolist())
@@ -92,11 +87,6 @@ def test_another_click_is_another_generator(sample: Dataset, tmp_path: Path) -> 
     assert Statistical(sample, store).fingerprint == Statistical(more, store).fingerprint
 
 
-def test_a_signal_that_nothing_has_is_refused(sample: Dataset) -> None:
-    with pytest.raises(GeneratorError, match=r"pair_signals names 'carts'.*pairs\.\*"):
-        fit(sample, pair_signals=["carts"])
-
-
 def test_queries_of_one_text_share_the_highest_number() -> None:
     items = [Item("a", "A"), Item("b", "B")]
     told = {"1": {"a": 3.0}, "2": {"a": 8.0, "b": 1.0}, "3": {"b": 5.0}}
@@ -108,6 +98,8 @@ def test_queries_of_one_text_share_the_highest_number() -> None:
     assert np.expm1(column.toarray()) == pytest.approx(np.array([[0, 5], [0, 0], [8, 1]]))
     (column,) = found.without(["blue"]).of(["blue", "red"])
     assert np.expm1(column.toarray()) == pytest.approx(np.array([[0, 0], [8, 1]]))
+    with pytest.raises(GeneratorError, match=r"pair_signals names 'carts'.*pairs\.\*"):
+        PairSignals.read(data, ["carts"])
 
 
 def test_the_configuration_names_the_columns(tmp_path: Path) -> None:

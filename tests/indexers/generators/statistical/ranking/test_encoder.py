@@ -15,6 +15,7 @@ from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.records import Dataset, Item, Query
 from cogr.store import Store
 from indexers.generators import model_folders
+from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
 from indexers.generators.statistical.ranking import encoder as module
@@ -104,22 +105,31 @@ def test_an_encoder_of_your_own_needs_no_onnx_model(
         Encoder(str(whole), Store(tmp_path))
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return Store(str(tmp_path_factory.mktemp("store")))
+
+
+@pytest.fixture(scope="module")
+def encoded(model: Path, dataset: Dataset, store: Store) -> Artefact:
+    """Fitted with the encoder."""
+    return fit(dataset, encoder=Encoder(str(model), store))
+
+
 def test_the_ranker_reads_an_encoder_and_is_kept_with_its_points(
-    model: Path, dataset: Dataset, tmp_path: Path
+    model: Path, dataset: Dataset, store: Store, encoded: Artefact, tmp_path: Path
 ) -> None:
-    encoder = Encoder(str(model), Store(tmp_path / "store"))
-    artefact = fit(dataset, encoder=encoder)
     plain = len(FEATURES + FEW_FEATURES)
-    assert artefact.ranker.models[0].num_feature() == plain + len(ENCODED_FEATURES)
-    used = sum(model.feature_importance("gain") for model in artefact.ranker.models)
-    assert used[plain:].any()
-    assert Statistical(
-        dataset, Store(tmp_path), StatisticalOptions(encoder=str(model))
-    ).fingerprint["encoder"] == (encoder.digest)
-    save(artefact, tmp_path / "artefact")
-    opened = open_artefact(tmp_path / "artefact", Encoder(str(model), Store(tmp_path / "store")))
+    models = encoded.ranker.models
+    assert models[0].num_feature() == plain + len(ENCODED_FEATURES)
+    assert sum(model.feature_importance("gain") for model in models)[plain:].any()
+    encoder = Encoder(str(model), store)
+    named = Statistical(dataset, store, StatisticalOptions(encoder=str(model)))
+    assert named.fingerprint["encoder"] == encoder.digest
+    save(encoded, Store(tmp_path))
+    opened = open_artefact(Store(tmp_path), encoder)
     asked = [*dataset.queries["train"], *dataset.queries["test"], Query("live", "never heard of")]
-    assert opened.query_keywords(asked) == artefact.query_keywords(asked)
+    assert opened.query_keywords(asked) == encoded.query_keywords(asked)
 
 
 @pytest.mark.parametrize(
@@ -139,11 +149,16 @@ def test_a_broken_onnx_encoder_is_one_sentence(
         Encoder(str(tmp_path / "broken"), Store(tmp_path)).points(["a sofa"])
 
 
-def test_a_missing_encoder_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(GeneratorError, match="There is no model folder ./nowhere"):
-        Encoder("./nowhere", Store(tmp_path))
-    with pytest.raises(GeneratorError, match="has no config.json"):
-        Encoder(str(tmp_path), Store(tmp_path))
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("./nowhere", "There is no model folder ./nowhere"), (".", r"has no config\.json")],
+)
+def test_a_missing_encoder_is_one_sentence(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(GeneratorError, match=sentence):
+        Encoder(name, store)
 
 
 # `auto`
@@ -240,9 +255,9 @@ def test_too_many_items_get_none(
 
 
 def test_many_items_are_compared_along_the_directions_in_which_they_differ_most(
-    model: Path, tmp_path: Path, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+    dataset: Dataset, encoded: Artefact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index = fit(dataset, encoder=Encoder(str(model), Store(tmp_path))).index
+    index = encoded.index
     points = index.batch([query.text for query in dataset.queries["test"]]).encoded
     exact = index.nearest_encoded(points, 5).toarray()
     monkeypatch.setattr(text_index, "MANY", len(dataset.items) // 2)

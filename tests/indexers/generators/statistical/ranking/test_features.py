@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from cogr.keywords import normalise
 from cogr.records import Dataset, Item
+from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.ranking.features import FEATURES, candidates
 from indexers.generators.statistical.ranking.matrices import (
     kth_highest,
@@ -25,43 +25,22 @@ from indexers.generators.statistical.ranking.matrices import (
 )
 from indexers.generators.statistical.ranking.text_index import TextIndex, char_grams
 from indexers.generators.statistical.ranking.training_queries import (
-    FeatureSources,
+    TrainingQueries,
 )
 from indexers.text import Analyser
 
 
-@pytest.fixture(scope="module")
-def index(dataset: Dataset) -> TextIndex:
-    return TextIndex.fit(Analyser(), dataset.items, texts_of(dataset))
-
-
-def texts_of(dataset: Dataset) -> list[str]:
-    return [normalise(query.text) for query in dataset.queries["train"]]
-
-
-def labels_of(dataset: Dataset) -> np.ndarray:
-    numbers = {item.id: number for number, item in enumerate(dataset.items)}
-    labels = np.zeros((len(dataset.queries["train"]), len(dataset.items)), dtype=np.float32)
-    for row, query in enumerate(dataset.queries["train"]):
-        labels[row, [numbers[id_] for id_ in dataset.relevant[query.id]]] = 1
-    return labels
-
-
-def test_a_training_query_learns_nothing_from_its_own_labels(
-    dataset: Dataset, index: TextIndex
-) -> None:
+def test_a_training_query_learns_nothing_from_its_own_labels(artefact: Artefact) -> None:
     """Other labels for one training query change the features of others, and leave its own as they
     are.
     """
-    labels, texts = labels_of(dataset), texts_of(dataset)
-    changed = labels.copy()
-    changed[7] = np.roll(labels[7], 11)
-    before, after = (
-        FeatureSources.of(index, texts, sp.csr_matrix(matrix)) for matrix in (labels, changed)
-    )
+    changed = artefact.relevance.toarray()
+    changed[7] = np.roll(changed[7], 11)
+    texts = [query.text for query in artefact.queries]
+    before, after = artefact.sources, TrainingQueries(artefact.index, texts, sp.csr_matrix(changed))
 
-    def rows(sources: FeatureSources, row: int) -> tuple[np.ndarray, np.ndarray]:
-        found = candidates(sources, sources.nearest.queries.rows(np.array([row])))
+    def rows(sources: TrainingQueries, row: int) -> tuple[np.ndarray, np.ndarray]:
+        found = candidates(sources, sources.queries.rows(np.array([row])))
         return found.item, found.x
 
     own_items, own_x = rows(before, 7)
@@ -79,11 +58,13 @@ def test_a_training_query_learns_nothing_from_its_own_labels(
 
 
 def test_few_training_queries_have_a_feature_more_and_deeper_candidates(
-    dataset: Dataset, index: TextIndex
+    dataset: Dataset, artefact: Artefact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sources = FeatureSources.of(index, texts_of(dataset), sp.csr_matrix(labels_of(dataset)))
+    sources, index = artefact.sources, artefact.index
     batch = index.batch([query.text for query in dataset.queries["test"][:5]])
-    few, many = (candidates(one, batch) for one in (sources, replace(sources, few=False)))
+    few = candidates(sources, batch)
+    monkeypatch.setattr(sources, "few", False)
+    many = candidates(sources, batch)
     size = index.n_items
     common, at, same = np.intersect1d(
         few.query * size + few.item, many.query * size + many.item, return_indices=True
@@ -126,7 +107,7 @@ def test_a_title_is_recognised_by_its_stop_words_and_their_order() -> None:
     items = [Item(str(n), title, "a film") for n, title in enumerate(titles)]
     queries = ["call me by your", "sea film"]
     index = TextIndex.fit(Analyser(), items, queries)
-    sources = FeatureSources.of(index, queries, sp.csr_matrix((2, 3), dtype=np.float32))
+    sources = TrainingQueries(index, queries, sp.csr_matrix((2, 3), dtype=np.float32))
     found = candidates(sources, index.batch(["call me by your"]))
     shares = found.x[:, FEATURES.index("title_grams_share")]
     covered = found.x[:, FEATURES.index("title_grams_covered")]

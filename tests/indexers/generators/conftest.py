@@ -1,6 +1,8 @@
-"""The sample shop, and `statistical` fitted on it once: no test changes either."""
+"""The sample shop, `statistical` fitted on it, a tiny model, made once: no test changes any."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,7 @@ from cogr.store import Store
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.generator import Statistical
 from tests.shops import sample_shop
+from trainers.tiny import tiny_model
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +28,15 @@ def kept(fitted_shop: Store) -> Store:
 @pytest.fixture(scope="session")
 def artefact(dataset: Dataset, kept: Store) -> Artefact:
     return Statistical(dataset, store=kept).artefact
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model whose context is short."""
+    texts = [
+        "Does the item answer the search? Answer Yes or No.",
+        "A velvet sofa, an oak table, wireless headphones with a cable; yes or no.",
+    ]
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    tiny_model(folder, texts * 2, 0, "qwen3")
+    return folder
