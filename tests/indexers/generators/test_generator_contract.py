@@ -65,7 +65,6 @@ STRANGE = [
     Query("no-words", "?!"),
     Query("", "empty id"),
     Query("strange", "lone \ud800 surrogate\x00 沙发 灯"),
-    Query("long", "sofa " * 50_000),
 ]
 # Enough labelled queries for the kind that learns from them.
 DATASET = training_shop(
