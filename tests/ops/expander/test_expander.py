@@ -38,6 +38,13 @@ from tests.ops.expander.expander_worlds import (
     workspace,
 )
 
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
@@ -117,26 +124,22 @@ def test_weights_and_confidence_come_from_the_query_snapshot(tmp_path: Path) -> 
             }
 
 
-def test_until_the_pair_was_read_the_reason_says_so(tmp_path: Path) -> None:
-    async def reasons(*overrides: str) -> list[str]:
-        parts = make_parts(workspace(tmp_path, "serving.deadline=20", *overrides))
-        found = []
-        for _ in range(2):
-            answer = await parts.expander.expand("sofa", parts.follower.pair)
-            assert answer.source == "none"
-            found.append(answer.reason)
-            await parts.follower.look()
-            while parts.models.state == "loading":
-                await asyncio.sleep(0.01)
-        await parts.models.follow(parts.follower.pair)
-        answer = await parts.expander.expand("lamp", parts.follower.pair)
-        found.append(answer.reason)
-        await parts.close()
-        return found
-
-    assert asyncio.run(reasons()) == ["loading", "unknown", "loading"]
-    absent = "opensearch.url=http://127.0.0.1:9"
-    assert asyncio.run(reasons(absent)) == ["loading", "away", "loading"]
+@pytest.mark.parametrize(
+    ("overrides", "then"), [((), "unknown"), (("opensearch.url=http://127.0.0.1:9",), "away")]
+)
+async def test_until_the_pair_was_read_the_reason_says_so(
+    tmp_path: Path, overrides: tuple[str, ...], then: str
+) -> None:
+    parts = make_parts(workspace(tmp_path, "serving.deadline=20", *overrides))
+    for reason in ("loading", then):
+        answer = await parts.expander.expand("sofa", parts.follower.pair)
+        assert (answer.source, answer.reason) == ("none", reason)
+        await parts.follower.look()
+        while parts.models.state == "loading":
+            await asyncio.sleep(0.01)
+    await parts.models.follow(parts.follower.pair)
+    assert (await parts.expander.expand("lamp", parts.follower.pair)).reason == "loading"
+    await parts.close()
 
 
 def test_without_keywords_the_query_alone_is_the_answer(shop: Running) -> None:
@@ -205,25 +208,16 @@ def test_a_token_is_asked_for(tmp_path: Path) -> None:
         assert "open-sesame" not in expander.client.get("/metrics").text
 
 
-def pair(round_: int = 0, normaliser: str = NORMALISER) -> Pair:
-    return Pair(
-        ServedSide("item-x", "i", 0, NORMALISER, 30),
-        ServedSide("query-x", "q", round_, normaliser, 30),
-    )
+def pair(round_: int = 0) -> Pair:
+    return Pair(*(ServedSide(f"{side}-{round_}", side, round_, NORMALISER, 30) for side in SIDES))
 
 
-def test_a_follower_outlives_every_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_follower_outlives_every_error(caplog: pytest.LogCaptureFixture) -> None:
     """Of reading, and of what is told of a new pair; what it followed stays, and counts as not
     seen.
     """
-    looks: list[Pair | Exception] = [
-        pair(),
-        KeyError("round"),
-        KeyError("round"),
-        UnavailableError("x"),
-        pair(1),
-        pair(1),
-    ]
+    broken, away = KeyError("round"), UnavailableError("x")
+    looks: list[Pair | Exception] = [pair(), broken, broken, away, pair(1), pair(1)]
     told: list[Pair] = []
 
     async def read() -> Pair:
@@ -237,28 +231,21 @@ def test_a_follower_outlives_every_error(caplog: pytest.LogCaptureFixture) -> No
         if len(told) == 2:
             raise RuntimeError("of a model")
 
-    async def drill() -> None:
-        metrics = Metrics()
-        follower, count = Follower(read, changed, 0.001, metrics), metrics.registry.get_sample_value
-        problems = []
-        for _ in range(6):
-            seen = count("cogr_expander_pair_seen_timestamp_seconds")
-            await follower.look()
-            problems.append(follower.problem)
-            assert (count("cogr_expander_pair_seen_timestamp_seconds") == seen) == bool(
-                follower.problem
-            )
-            assert follower.pair == (pair() if len(problems) < 6 else pair(1))
-        assert problems == ["", "KeyError", "KeyError", "UnavailableError", "RuntimeError", ""]
-        assert count("cogr_expander_bugs_total") == 3
-
-    asyncio.run(drill())
+    metrics = Metrics()
+    follower, count = Follower(read, changed, 0.001, metrics), metrics.registry.get_sample_value
+    problems = ("", "KeyError", "KeyError", "UnavailableError", "RuntimeError", "")
+    for problem, served in zip(problems, [0, 0, 0, 0, 0, 1], strict=True):
+        seen = count("cogr_expander_pair_seen_timestamp_seconds")
+        await follower.look()
+        assert (follower.problem, follower.pair) == (problem, pair(served))
+        assert (count("cogr_expander_pair_seen_timestamp_seconds") == seen) == bool(problem)
+    assert count("cogr_expander_bugs_total") == 3
     messages = [record.getMessage() for record in caplog.records]
     said = [line for line in messages if line.startswith("The serving pair")]
     assert [("(" in line, "again" in line) for line in said] == [(True, False), (False, True)]
 
 
-def test_a_breaker_opens_for_an_upstream_that_fails_and_tries_it_again(
+async def test_a_breaker_opens_for_an_upstream_that_fails_and_tries_it_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("ops.expander.upstream.BREAKER_FAILURES", 2)
@@ -267,35 +254,21 @@ def test_a_breaker_opens_for_an_upstream_that_fails_and_tries_it_again(
     async def fail() -> None:
         raise OSError("canary")
 
-    async def answer() -> str:
-        return "fine"
-
-    async def hang() -> None:
-        await asyncio.sleep(60)
-
-    async def drill() -> None:
-        metrics = Metrics()
-        upstream = Upstream("redis", metrics)
-        for ask in (fail, hang):
-            with pytest.raises(UnavailableError) as raised:
-                await upstream.call(ask, 0.01)
-            assert "canary" not in str(raised.value)
-        assert upstream.is_open
-        with pytest.raises(UnavailableError, match="circuit breaker of redis is open"):
-            await upstream.call(answer, 1)
-        while upstream.is_open:
-            await asyncio.sleep(0.01)
-        assert await upstream.call(answer, 1) == "fine"
-        count = metrics.registry.get_sample_value
-        assert (
-            count(
-                "cogr_expander_upstream_failures_total", {"upstream": "redis", "error": "OSError"}
-            )
-            == 1
-        )
-        assert count("cogr_expander_upstream_open", {"upstream": "redis"}) == 0
-
-    asyncio.run(drill())
+    metrics = Metrics()
+    upstream, count = Upstream("redis", metrics), metrics.registry.get_sample_value
+    for ask in (fail, lambda: asyncio.sleep(60)):
+        with pytest.raises(UnavailableError) as raised:
+            await upstream.call(ask, 0.01)
+        assert "canary" not in str(raised.value)
+    assert upstream.is_open
+    with pytest.raises(UnavailableError, match="circuit breaker of redis is open"):
+        await upstream.call(fail, 1)
+    while upstream.is_open:
+        await asyncio.sleep(0.01)
+    assert await upstream.call(lambda: asyncio.sleep(0, "fine"), 1) == "fine"
+    failed = {"upstream": "redis", "error": "OSError"}
+    assert count("cogr_expander_upstream_failures_total", failed) == 1
+    assert count("cogr_expander_upstream_open", {"upstream": "redis"}) == 0
 
 
 class Slow:
@@ -319,72 +292,52 @@ class Slow:
         """Nothing."""
 
 
-def made(index: Slow, **settings: float) -> Expander:
+def made(index: Slow, deadline: float = 30) -> Expander:
     """An expander over this index alone."""
-    serving, metrics = ServingSettings.model_validate(settings), Metrics()
+    serving, metrics = ServingSettings(deadline=deadline), Metrics()
     models = Models(pytest.fail, serving, metrics, 30)
     follower = Follower(index.pair, models.follow, 1, metrics)
     return Expander(None, index, models, follower, serving, metrics, KeywordSettings())
 
 
-def test_one_unknown_query_is_looked_up_once_whoever_asks() -> None:
-    async def drill() -> None:
-        index = Slow()
-        expander = made(index, deadline=30)
-        asked = [asyncio.create_task(expander.expand("green couch", pair())) for _ in range(20)]
-        while not index.asked:
-            await asyncio.sleep(0)
-        index.gate.set()
-        answers = [await one for one in asked]
-        assert {(tuple(answer.keywords), answer.source) for answer in answers} == {
-            (("green couch", "sofa"), "index")
-        }
-        assert index.asked == 1
-
-    asyncio.run(drill())
+async def test_one_unknown_query_is_looked_up_once_whoever_asks() -> None:
+    index = Slow()
+    expander = made(index)
+    asked = [asyncio.create_task(expander.expand("green couch", pair())) for _ in range(20)]
+    while not index.asked:
+        await asyncio.sleep(0)
+    index.gate.set()
+    for answer in await asyncio.gather(*asked):
+        assert (list(answer.keywords), answer.source) == (["green couch", "sofa"], "index")
+    assert index.asked == 1
 
 
-def test_what_was_found_is_remembered_for_a_while_and_for_its_pair(
+async def test_what_was_found_is_remembered_for_a_while_and_for_its_pair(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("ops.expander.expander.HOT_QUERIES", 2)
-
-    async def drill() -> None:
-        index = Slow()
-        index.gate.set()
-        expander = made(index, deadline=30)
-
-        async def ask(text: str, of: Pair) -> tuple[str, int]:
-            answer = await expander.expand(text, of)
-            assert list(answer.keywords) == [text, "sofa"]
-            return answer.source, index.asked
-
-        # Another round's keywords are other ones.
-        sides = (ServedSide(f"{side}-y", side[0], 1, NORMALISER, 30) for side in SIDES)
-        later = Pair(*sides)
-        asked = [("a", pair()), ("a", pair()), ("a", later), ("a", later), ("a", pair())]
-        sources = [(await ask(*one))[0] for one in asked]
-        assert sources == ["index", "cache", "index", "cache", "cache"]
-        monkeypatch.setattr("ops.expander.expander.HOT_SECONDS", 0.0)
-        expander = made(index, deadline=30)
-        assert [(await ask("c", pair()))[0] for _ in range(2)] == ["index", "index"]
-
-    asyncio.run(drill())
+    index = Slow()
+    index.gate.set()
+    expander = made(index)
+    # Another round's keywords are other ones.
+    asked = [(pair(), "index"), (pair(), "cache"), (pair(1), "index"), (pair(1), "cache")]
+    for of, source in (*asked, (pair(), "cache")):
+        answer = await expander.expand("a", of)
+        assert (list(answer.keywords), answer.source) == (["a", "sofa"], source)
+    monkeypatch.setattr("ops.expander.expander.HOT_SECONDS", 0.0)
+    expander = made(index)
+    assert [(await expander.expand("c", pair())).source for _ in range(2)] == ["index", "index"]
 
 
-def test_the_deadline_and_the_bounds_hold_and_a_bug_is_no_failure(
+async def test_the_deadline_and_the_bounds_hold_and_a_bug_is_no_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def drill() -> None:
-        index = Slow()
-        monkeypatch.setattr("ops.expander.expander.MAX_IN_FLIGHT", 2)
-        expander = made(index, deadline=0.05)
-        late = await asyncio.gather(*(expander.expand(text, pair()) for text in "abc"))
-        assert [one.reason for one in late] == ["deadline", "deadline", "overloaded"]
-        assert index.asked == 2
-        await expander.close()
-        index.gate.set()
-        broken = await made(index, deadline=30).expand("bug", pair())
-        assert broken.reason == "away"
-
-    asyncio.run(drill())
+    index = Slow()
+    monkeypatch.setattr("ops.expander.expander.MAX_IN_FLIGHT", 2)
+    expander = made(index, deadline=0.05)
+    late = await asyncio.gather(*(expander.expand(text, pair()) for text in "abc"))
+    assert [one.reason for one in late] == ["deadline", "deadline", "overloaded"]
+    assert index.asked == 2
+    await expander.close()
+    index.gate.set()
+    assert (await made(index).expand("bug", pair())).reason == "away"
