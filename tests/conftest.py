@@ -58,24 +58,13 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _no_width() -> None:
-    """Tables are as wide as for a pipe; pytest-xdist names the width of its terminal to the
-    processes of tests.
+def _environment() -> None:
+    """Tables are as wide as for a pipe, whatever terminal pytest-xdist has. Torch compiles nothing:
+    vLLM's small kernels take a C++ compiler longer than they save. The environment's programs are
+    on the PATH, as a user has them: next-step lines name them without a folder.
     """
     os.environ.pop("COLUMNS", None)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _uncompiled() -> None:
-    """Torch compiles nothing: vLLM's small kernels take a C++ compiler longer than they save."""
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _activated() -> None:
-    """The environment's programs are on the PATH, as a user has them: next-step lines name them
-    without a folder.
-    """
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 
 

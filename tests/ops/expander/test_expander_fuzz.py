@@ -5,7 +5,6 @@ where it must not.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -17,38 +16,31 @@ from schemathesis.checks import not_a_server_error
 from cogr.settings.serving import LogSettings
 from indexers.telemetry.logs import PACKAGES, configure
 from tests.ops.broken_servers import broken
-from tests.ops.expander.expander_worlds import Running, running, serve_pair, wait_for, workspace
+from tests.ops.expander.expander_worlds import running, serve_pair, wait_for, workspace
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """An expander over a published pair in the memory backend."""
-    opened = workspace(tmp_path_factory.mktemp("fuzz"), "serving.deadline=20")
+def test_no_request_of_the_openapi_is_a_server_error(tmp_path: Path) -> None:
+    opened = workspace(tmp_path, "serving.deadline=20")
     serve_pair(opened)
-    with running(opened) as expander:
-        wait_for(lambda: expander.parts.follower.pair.matches)
-        yield expander
+    with running(opened) as shop:
+        schema = schemathesis.openapi.from_dict(shop.client.get("/openapi.json").json())
+        for operation in (found.ok() for found in schema.get_all_operations()):
 
+            @given(case=operation.as_strategy())
+            @settings(
+                max_examples=8,
+                deadline=None,
+                database=None,
+                derandomize=True,
+                suppress_health_check=list(HealthCheck),
+            )
+            def check(case: schemathesis.Case) -> None:
+                case.call_and_validate(base_url=shop.url, checks=[not_a_server_error], timeout=30)
 
-def test_no_request_of_the_openapi_is_a_server_error(shop: Running) -> None:
-    schema = schemathesis.openapi.from_dict(shop.client.get("/openapi.json").json())
-    for operation in (found.ok() for found in schema.get_all_operations()):
-
-        @given(case=operation.as_strategy())
-        @settings(
-            max_examples=8,
-            deadline=None,
-            database=None,
-            derandomize=True,
-            suppress_health_check=list(HealthCheck),
-        )
-        def check(case: schemathesis.Case) -> None:
-            case.call_and_validate(base_url=shop.url, checks=[not_a_server_error], timeout=30)
-
-        check()
-    assert shop.metric("cogr_expander_bugs_total") == 0
+            check()
+        assert shop.metric("cogr_expander_bugs_total") == 0
 
 
 CANARY = "zebra-canary-5417"
@@ -58,9 +50,8 @@ def test_secrets_and_queries_stay_inside(tmp_path: Path, caplog: pytest.LogCaptu
     """Everything fails while the most is logged; no secret and no query is in log, answers of
     refusals, or metrics.
     """
-    configure(
-        LogSettings()
-    )  # A command of another test may have left JSON logs, which go no further.
+    # A command of another test may have left JSON logs, which go no further.
+    configure(LogSettings())
     for name in ("", *PACKAGES):
         caplog.set_level(logging.DEBUG, name or None)
     secret = "very-secret-4711"
@@ -83,14 +74,8 @@ def test_secrets_and_queries_stay_inside(tmp_path: Path, caplog: pytest.LogCaptu
             said = [expander.client.post("/expand", content=f'{{"{CANARY}": "{CANARY}').text]
             said.append(httpx.post(f"{expander.url}/expand", json={"query": CANARY}).text)
             said += [expander.client.get(path).text for path in ("/metrics", "/readyz", "/healthz")]
-    ours = [
-        record
-        for record in caplog.records
-        if record.name.split(".")[0] in ("cogr", "indexers", "ops", "_granian")
-    ]
+    packages = ("cogr", "indexers", "ops", "_granian")
+    ours = [record for record in caplog.records if record.name.split(".")[0] in packages]
     assert ours
-    said += [logging.Formatter().format(record) for record in ours]
-    for text in said:
-        assert secret not in text
-        assert CANARY not in text
-        assert "zebra" not in text
+    for text in (*said, *map(logging.Formatter().format, ours)):
+        assert not [one for one in (secret, CANARY, "zebra") if one in text]
