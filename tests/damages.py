@@ -1,18 +1,10 @@
-"""A store with a little of everything in it, damage done to one of its files, and commands that
-meet it.
-"""
+"""Damage done to one of the files below a folder."""
 
 from __future__ import annotations
 
 import random
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
-
-from cogr.errors import CogrError
 
 Harm = Callable[[bytes, random.Random], bytes | None]
 """What damage makes of a file's bytes; None removes it."""
@@ -52,18 +44,6 @@ HARMS: dict[str, Harm] = {
 }
 
 
-@dataclass(frozen=True)
-class Met:
-    """How a command that met the damage ended; `bug` is the traceback of what no error
-    of ours is.
-    """
-
-    status: int
-    out: str
-    err: str
-    bug: str = ""
-
-
 def damage(file: Path, how: str, draw: random.Random) -> None:
     """Do one file harm."""
     after = HARMS[how](file.read_bytes(), draw)
@@ -71,21 +51,6 @@ def damage(file: Path, how: str, draw: random.Random) -> None:
         file.unlink()
     else:
         file.write_bytes(after)
-
-
-def meet(command: Callable[[], object]) -> Met:
-    """Run a command in this process and say how it ended."""
-    out, err = StringIO(), StringIO()
-    try:
-        with redirect_stdout(out), redirect_stderr(err):
-            command()
-    except CogrError as error:
-        return Met(error.exit_status, out.getvalue(), f"{err.getvalue()}{error}")
-    except SystemExit as ended:
-        return Met(int(ended.code or 0), out.getvalue(), err.getvalue())
-    except BaseException:  # noqa: BLE001
-        return Met(70, out.getvalue(), err.getvalue(), traceback.format_exc())
-    return Met(0, out.getvalue(), err.getvalue())
 
 
 def files_below(folder: Path, without: Sequence[str] = ()) -> Iterator[Path]:

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cogr import errors
 from cogr.errors import ServiceError, learn, learn_words, masked, one_line, visible
-
-
-@pytest.fixture(autouse=True)
-def nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errors, "learned", set())
-    return
 
 
 @pytest.mark.parametrize(
@@ -59,17 +52,13 @@ def test_short_secrets_are_not_looked_for() -> None:
 )
 def test_secrets_of_a_command_line_are_learned_well_formed_or_not(words: list[str]) -> None:
     learn_words(words)
-    assert (
-        masked("Got unexpected extra argument (canary-1)") == "Got unexpected extra argument (...)"
-    )
+    assert masked("Got unexpected argument (canary-1)") == "Got unexpected argument (...)"
 
 
 def test_every_error_of_the_tree_is_masked_whoever_quotes_it() -> None:
     learn("canary-1")
-    assert (
-        str(ServiceError("The server says canary-1 at http://u:p/w@host."))
-        == "The server says ... at http://...@host."
-    )
+    said = ServiceError("The server says canary-1 at http://u:p/w@host.")
+    assert str(said) == "The server says ... at http://...@host."
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -47,26 +48,26 @@ def test_of_many_that_create_a_file_one_does(store: Store) -> None:
     assert store.list("lease") == ["1.json"]
 
 
+def failing(number: int) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
 def test_a_file_system_without_hard_links_creates_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """Such as SMB and FUSE."""
-
-    def no_link(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "link", no_link)
+    monkeypatch.setattr(os, "link", failing(number))
     test_of_many_that_create_a_file_one_does(Store(tmp_path))
 
 
 def test_a_file_system_without_locks_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_lock(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("cogr.store.fcntl.flock", no_lock)
+    monkeypatch.setattr("cogr.store.fcntl.flock", failing(errno.ENOLCK))
     with (
         pytest.raises(StorageError, match="has no file locks; point the setting store at"),
         Store(tmp_path).lock("rebuild-item", "a rebuild"),

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from cogr import errors
 from cogr.settings import secret_keys
 from tests.commands import Command, Ended
 from tests.damages import files_below
@@ -43,8 +42,6 @@ class Shop:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, run: Command) -> None:
         self.folder, self._run = folder, run
-        # What other tests had as secrets is nothing to this one.
-        monkeypatch.setattr(errors, "learned", set())
         workspace(folder)
         for variable in [variable for variable in os.environ if variable.startswith("COGR_")]:
             monkeypatch.delenv(variable)

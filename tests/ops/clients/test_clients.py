@@ -144,15 +144,11 @@ def curl(
     world: ClientWorld, case: dict[str, Any], **options: Any
 ) -> subprocess.CompletedProcess[str]:
     """The script, with a case's environment; `options` are parameters beside the case's own."""
-    given = arguments(world, case)
-    variables = {
-        name: str(given[name]) for name in ("expander", "opensearch", "prefix", "token", "patience")
-    }
-    environment = {f"COGR_{name.upper()}": value for name, value in variables.items()}
-    parameters = json.dumps(case.get("options", {}) | options)
+    given = {f"COGR_{name.upper()}": str(value) for name, value in arguments(world, case).items()}
+    command = [CLIENTS / "curl/cogr-search.sh", case["query"]]
     return subprocess.run(
-        [CLIENTS / "curl/cogr-search.sh", case["query"], parameters],
-        env={"PATH": os.environ["PATH"], **environment},
+        [*command, json.dumps(case.get("options", {}) | options)],
+        env={"PATH": os.environ["PATH"], **given},
         capture_output=True,
         text=True,
         check=False,
