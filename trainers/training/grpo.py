@@ -67,9 +67,9 @@ def prepare_grpo(inputs: Inputs, side: Side) -> tuple[Any, StepLog]:
     set_up(seed)
     tokenizer = trainable_tokenizer(base)
     longest = max(len(encode(prompt, tokenizer)) for prompt in set(prompts))
-    lengths = (longest, settings.rollouts.max_tokens)
+    length = longest + settings.rollouts.max_tokens
     share = grpo_step(own, len(entities), settings)
-    batch = Batch.of(settings, share, lengths, inputs.halvings)
+    batch = Batch.of(settings, share, length, inputs.halvings)
     learner = load_model(base, settings)
     log = StepLog(inputs.log(side), inputs.say, scored=True, whole=settings.rules == "paper")
     folder = stage_folder(inputs, side, prompts, base=model, items=inputs.before.items)
@@ -80,7 +80,7 @@ def prepare_grpo(inputs: Inputs, side: Side) -> tuple[Any, StepLog]:
     trainer = _learner()(
         model=learner,
         reward_funcs=_scorer(inputs, side, entities, _ends(learner, tokenizer)),
-        args=grpo_config(own, settings, batch, folder, seed, sum(lengths)),
+        args=grpo_config(own, settings, batch, folder, seed, length),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=lora_config(settings, base),

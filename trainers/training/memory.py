@@ -81,18 +81,16 @@ class Shape:
         largest = 4 * max(ends, (self.parameters - ends) // self.layers)
         return (frozen + 16 * trained) // processes + largest
 
-    def activations(self, sequences: int, prompt: int, completion: int, *, again: bool) -> int:
-        """Bytes that a forward and backward pass keeps: the input of each layer (float32), the
-        activations inside one layer (`again`: computed a second time) or all, and the logits of
-        the completions, once as bfloat16 and twice as float32. Bytes inside a layer are as measured
-        with Qwen3 of 0.6 and 1.7 billion parameters (docs/LOG.md, 2026-11-26).
+    def activations(self, tokens: int, *, again: bool) -> int:
+        """Bytes that a forward and backward pass keeps: the input of each layer (float32), and the
+        activations inside one layer (`again`: computed a second time) or all. TRL never has the
+        logits of all tokens at once. Bytes inside a layer are as measured with Qwen3 of 0.6 and 1.7
+        billion parameters (docs/LOG.md, 2026-11-26).
         """
-        tokens = sequences * (prompt + completion)
         heads = self.head_size * (self.heads + self.kv_heads)
         inside = tokens * (28 * self.hidden + 8 * self.inner + 10 * heads)
         kept = self.layers * tokens * self.hidden * 4
-        logits = sequences * completion * self.vocabulary * 10
-        return (kept + inside if again else self.layers * inside) + logits
+        return kept + inside if again else self.layers * inside
 
 
 KNOWN = {
@@ -170,7 +168,7 @@ class Batch:
         cls,
         settings: TrainingSettings,
         share: int,
-        lengths: tuple[int, int],
+        length: int,
         halvings: int = 0,
         machine: Machine | None = None,
         shape: Shape | None = None,
@@ -181,7 +179,7 @@ class Batch:
 
         Args:
             share: completions (examples) of one process.
-            lengths: longest prompt and completion, in tokens.
+            length: of the longest prompt and completion together, in tokens.
             halvings: how often memory ran out.
             machine: another one than this.
             shape: of the model, where it is known.
@@ -197,7 +195,7 @@ class Batch:
             states += 4 * shape.parameters // (settings.processes if sharded else 1)
         engine = round(VLLM_SHARE * has) if settings.rollouts.by == "vllm-colocate" else 0
         for again in (False, True):
-            one = shape.activations(1, *lengths, again=again)
+            one = shape.activations(length, again=again)
             micro = divisor(share, max(1, (has - states) // one))
             if micro >= min(share, LEAST):
                 break

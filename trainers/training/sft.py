@@ -222,9 +222,8 @@ def run_sft(
             f"No prompt and target fit into the {context:,} tokens of {base.name}; take another "
             "model."
         )
-    asked = [len(one["completion_mask"]) - sum(one["completion_mask"]) for one in examples]
-    lengths = (max(asked), max(sum(one["completion_mask"]) for one in examples))
-    batch = Batch.of(settings, sft_step(settings, len(examples)), lengths, halvings)
+    length = max(len(one["input_ids"]) for one in examples)
+    batch = Batch.of(settings, sft_step(settings, len(examples)), length, halvings)
     log = StepLog(path)
     trainer = SFTTrainer(
         model=load_model(base, settings),

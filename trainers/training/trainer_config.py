@@ -171,8 +171,8 @@ def estimate(workspace: Workspace, machine: Machine | None = None) -> dict[str, 
         sides = ((settings.item, len(items)), (settings.query, len(queries)))
         share = max(grpo_step(side, count, settings) for side, count in sides)
         prompt = max(_longest_prompt(workspace, side) for side in SIDES)
-        lengths = prompt, settings.rollouts.max_tokens
-        needed = Batch.of(settings, share, lengths, machine=machine)
+        length = prompt + settings.rollouts.max_tokens
+        needed = Batch.of(settings, share, length, machine=machine)
     refused += _refusals(settings, machine, needed)
     found: dict[str, Any] = {"model": settings.model, "parameters": shape and shape.parameters}
     found |= {"gpus": [_gib(gpu) for gpu in machine.gpus], "main_memory": _gib(machine.main)}
