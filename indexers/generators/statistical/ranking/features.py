@@ -18,6 +18,7 @@ from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Floats,
     Ints,
+    among,
     binary,
     kth_highest,
     row_max,
@@ -261,30 +262,33 @@ def _near_text(index: TextIndex, batch: QueryBatch, row: Ints, item: Ints) -> di
     computed for terms and for 4-grams, which keep stop words and word order.
     """
     items, local = np.unique(item, return_inverse=True)
-    at = row * items.size + local
+
+    def of(queries: Csr, texts: Csr) -> Floats:
+        if batch.size == 1:  # The same sums, without turning the texts round.
+            return np.asarray(texts @ queries.toarray()[0])
+        products = (queries @ texts.T.tocsr()).tocsr()
+        return values_at(products, row * items.size + local, scratch)
+
     scratch = np.zeros(batch.size * items.size, dtype=np.float32)
-
-    def of(queries: Csr, by_item: Csr) -> Floats:
-        return values_at((queries @ by_item.T.tocsr()).tocsr(), at, scratch)
-
+    by_term, by_gram = (index.counts, index.titles), (index.grams, index.title_grams)
+    counts, titles = (among(texts[items], batch.terms.indices) for texts in by_term)
+    grams, title_grams = (among(texts[items], batch.grams.indices) for texts in by_gram)
+    titles = scale_columns(titles, index.idf)
+    grams = scale_rows(scale_columns(grams, index.gram_idf), index.gram_scales[items])
     share = (1 / np.maximum(batch.terms @ index.idf, 1e-9))[row]
     gram_share = (1 / np.maximum(batch.grams @ index.title_gram_idf, 1e-9))[row]
-    terms = scale_columns(binary(index.counts[items]), index.idf)
-    by_title = scale_columns(index.titles[items], index.idf)
-    by_grams = unit_rows(scale_columns(index.grams[items], index.gram_idf))
-    titles = of(batch.terms, by_title)
-    grams = of(batch.grams, scale_columns(index.title_grams[items], index.title_gram_idf))
-    title_covered = 1 / index.title_masses[item]
+    in_title = of(batch.terms, titles)
+    in_title_grams = of(batch.grams, scale_columns(title_grams, index.title_gram_idf))
     gram_covered = 1 / index.title_gram_masses[item]
     return {
-        "coverage": of(batch.terms, terms) * share,
-        "title": of(unit_terms(index, batch), unit_rows(by_title)),
-        "grams": of(unit_grams(index, batch), by_grams),
-        "title_share": titles * share,
-        "title_covered": titles * title_covered,
-        "title_grams": grams * np.sqrt(gram_share) * np.sqrt(gram_covered),
-        "title_grams_share": grams * gram_share,
-        "title_grams_covered": grams * gram_covered,
+        "coverage": of(batch.terms, scale_columns(binary(counts), index.idf)) * share,
+        "title": of(unit_terms(index, batch), scale_rows(titles, index.title_scales[items])),
+        "grams": of(unit_grams(index, batch), grams),
+        "title_share": in_title * share,
+        "title_covered": in_title * (1 / index.title_masses[item]),
+        "title_grams": in_title_grams * np.sqrt(gram_share) * np.sqrt(gram_covered),
+        "title_grams_share": in_title_grams * gram_share,
+        "title_grams_covered": in_title_grams * gram_covered,
     }
 
 

@@ -144,15 +144,33 @@ def row_sums(matrix: Csr) -> Floats:
     return np.asarray(matrix.sum(axis=1), dtype=np.float32).ravel()
 
 
+def among(matrix: Csr, columns: Ints) -> Csr:
+    """The matrix with all other columns empty."""
+    kept = np.zeros(matrix.shape[1], dtype=bool)
+    kept[columns] = True
+    stored = kept[matrix.indices]
+    twin = copy(matrix)
+    twin.data, twin.indices = matrix.data[stored], matrix.indices[stored]
+    before = np.concatenate([[0], np.cumsum(stored)])
+    twin.indptr = before[matrix.indptr].astype(matrix.indptr.dtype)
+    return twin
+
+
 def unit_rows(matrix: Csr) -> Csr:
     """Rows scaled to length 1; empty rows stay."""
+    return scale_rows(matrix, row_scales(matrix))
+
+
+def row_scales(matrix: Csr) -> Floats:
+    """What each row is multiplied by in `unit_rows`, (rows,)."""
     squares = np.zeros(matrix.shape[0])
     for rows in row_blocks(matrix):
         starts = matrix.indptr[rows.start : rows.stop + 1]
         row = np.repeat(np.arange(starts.size - 1), np.diff(starts))
         data = matrix.data[starts[0] : starts[-1]].astype(np.float64)
         squares[rows] = np.bincount(row, data**2, minlength=starts.size - 1)
-    return scale_rows(matrix, 1 / np.maximum(np.sqrt(squares), 1e-12))
+    scales: Floats = 1 / np.maximum(np.sqrt(squares), 1e-12)
+    return scales
 
 
 def top_rows(scores: Csr, k: int) -> Csr:

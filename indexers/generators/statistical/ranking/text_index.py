@@ -7,7 +7,7 @@ artefact saves only the counts and the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,7 +31,9 @@ from indexers.generators.statistical.ranking.matrices import (
     counts_of,
     filled,
     points,
+    row_blocks,
     row_of,
+    row_scales,
     row_sums,
     scale_columns,
     scale_rows,
@@ -123,15 +125,20 @@ class QueryBatch:
         grams: 0/1 by character 4-gram bucket, (b, 2 ** GRAM_BITS).
         own: row of the query among the training queries, -1 for others; that row's labels are
             hidden from it, (b,).
-        encoded: points by the encoder, (b, its dimensions); no columns without one.
+        encode: gives `encoded`, when it is asked for.
         pair_signals: log1p of the numbers of pairs, (b, items) for each column of them.
     """
 
     terms: Csr
     grams: Csr
     own: Ints
-    encoded: Floats
+    encode: Callable[[], Floats]
     pair_signals: Sequence[Csr] = ()
+
+    @cached_property
+    def encoded(self) -> Floats:
+        """Points by the encoder, (b, its dimensions); no columns without one."""
+        return self.encode()
 
     @property
     def size(self) -> int:
@@ -142,7 +149,7 @@ class QueryBatch:
             self.terms[rows],
             self.grams[rows],
             self.own[rows],
-            self.encoded[rows],
+            lambda: self.encoded[rows],
             [column[rows] for column in self.pair_signals],
         )
 
@@ -278,14 +285,15 @@ class TextIndex:
             if own is None
             else np.asarray(own, dtype=np.int64)
         )
-        encoded = (
-            self.encoder.points(texts, keep=bool((ids >= 0).all()))
-            if self.encoder and texts
-            else np.zeros((len(texts), self.encoded.shape[1]), dtype=np.float32)
-        )
+
+        def encode() -> Floats:
+            if self.encoder and texts:
+                return self.encoder.points(texts, keep=bool((ids >= 0).all()))
+            return np.zeros((len(texts), self.encoded.shape[1]), dtype=np.float32)
+
         terms = binary(self._counts(texts))
         numbers_of_pairs = self.pair_signals.of(texts)
-        return QueryBatch(terms, char_grams(texts), ids, encoded, numbers_of_pairs)
+        return QueryBatch(terms, char_grams(texts), ids, encode, numbers_of_pairs)
 
     @property
     def n_items(self) -> int:
@@ -352,6 +360,18 @@ class TextIndex:
     def points(self) -> Floats:
         """Items as points of length 1, (n, dimensions)."""
         return points(self.tfidf, self.term_points)
+
+    @cached_property
+    def title_scales(self) -> Floats:
+        """What brings each title's idf vector to length 1, (n,)."""
+        return row_scales(scale_columns(self.titles, self.idf))
+
+    @cached_property
+    def gram_scales(self) -> Floats:
+        """The same for the 4-grams of items, (n,)."""
+        parts = (self.grams[rows] for rows in row_blocks(self.grams))
+        scales = [row_scales(scale_columns(part, self.gram_idf)) for part in parts]
+        return np.concatenate([np.zeros(0), *scales])
 
     def points_of(self, batch: QueryBatch) -> Floats:
         """Queries as points of length 1, (b, dimensions)."""
