@@ -45,8 +45,8 @@ _FILES = (ONNX_FILE, "tokenizer.json", "1_Pooling/config.json")
 CHOICE = f"{FOLDER}/choice.json"
 
 MOST_ITEMS, MOST_LETTERS = 100_000, 16_000_000
-"""For which `auto` takes an encoder. A new query is encoded and compared with all items, which takes
-it from 13 to 22 ms; half an hour of a core encodes 4 million tokens.
+"""For which `auto` takes an encoder. A new query is encoded and compared with all items, which
+takes it from 13 to 22 ms; half an hour of a core encodes 4 million tokens.
 """
 
 _FOREIGN, _READ = 0.02, 5000
