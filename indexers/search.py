@@ -198,7 +198,11 @@ def _live_generator(workspace: Workspace, queries: str | None) -> str | None:
     return name if name in _LIVE else None
 
 
-def diff(before: Snapshot, after: Snapshot, *, top: int = 10) -> dict[str, Any]:
+NAMED = 10
+"""Most keywords and entities of a kind that `diff` names."""
+
+
+def diff(before: Snapshot, after: Snapshot) -> dict[str, Any]:
     """What changed from one snapshot of a side to another, for --json: how many entities are `new`,
     `gone` and `changed` (text or keywords), or differ in `other_fields` alone; keywords `gained`
     and `lost` with the number of entities, most first; the most changed `entities`. Raises
@@ -206,19 +210,19 @@ def diff(before: Snapshot, after: Snapshot, *, top: int = 10) -> dict[str, Any]:
     """
     counts, keywords = Counter(new=0, gone=0, changed=0, other_fields=0), Counter[str]()
     found = _counted(differences(before, after), counts, keywords)
-    most = heapq.nlargest(top, found, key=lambda one: len(one.gained) + len(one.lost))
+    most = heapq.nlargest(NAMED, found, key=lambda one: len(one.gained) + len(one.lost))
     entities = [
         {"id": one.id, "text": row.text, "gained": one.gained, "lost": one.lost}
         for one in most
         if (row := one.after or one.before)
     ]
     lost = Counter({word: -count for word, count in keywords.items()})
-    words = {"gained": _most(keywords, top), "lost": _most(lost, top)}
+    words = {"gained": _most(keywords), "lost": _most(lost)}
     return {"before": before.id, "after": after.id, **counts, **words, "entities": entities}
 
 
-def _most(keywords: Counter[str], top: int) -> list[tuple[str, int]]:
-    return sorted((+keywords).items(), key=lambda pair: (-pair[1], pair[0]))[:top]
+def _most(keywords: Counter[str]) -> list[tuple[str, int]]:
+    return sorted((+keywords).items(), key=lambda pair: (-pair[1], pair[0]))[:NAMED]
 
 
 def _counted(

@@ -71,15 +71,13 @@ def diff(
     before: Annotated[str, Argument(help="Id of the older snapshot.")],
     after: Annotated[str, Argument(help="Id of the newer snapshot, of the same side.")],
     call: Call,
-    top: Annotated[int, Option(min=1, help="Number of keywords and entities to name.")] = 10,
 ) -> None:
     """Show what changed between two snapshots: keywords, and items or queries."""
     from cogr.snapshots import open_snapshot
     from indexers.search import diff as compare
 
-    workspace = call.workspace
-    old, new = (open_snapshot(workspace.store, id_) for id_ in (before, after))
-    found = compare(old, new, top=top)
+    store = call.workspace.store
+    found = compare(open_snapshot(store, before), open_snapshot(store, after))
     words = {
         f"keywords {name}": ", ".join(f"{word} ({count:,})" for word, count in found[name])
         for name in ("gained", "lost")

@@ -41,8 +41,6 @@ ProcessCollector(registry=REGISTRY)
 
 LONG = (1, 5, 15, 60, 180, 600, 1800, 3600, 10_800, 36_000, 86_400)
 """Buckets of stages and shards, in seconds."""
-SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
-"""Buckets of requests, in seconds."""
 
 
 def counter(name: str, help_: str, *labels: str) -> Counter:
@@ -55,9 +53,9 @@ def gauge(name: str, help_: str, *labels: str) -> Gauge:
     return Gauge(name, help_, labels, registry=REGISTRY)
 
 
-def histogram(name: str, help_: str, *labels: str, buckets: tuple[float, ...] = SHORT) -> Histogram:
-    """A histogram in our registry."""
-    return Histogram(name, help_, labels, registry=REGISTRY, buckets=buckets)
+def histogram(name: str, help_: str, *labels: str) -> Histogram:
+    """A histogram of seconds in our registry."""
+    return Histogram(name, help_, labels, registry=REGISTRY, buckets=LONG)
 
 
 # Runs: rebuilds and updates, local or on workers.
@@ -66,7 +64,7 @@ LAST_SUCCESS = gauge(
     "cogr_last_success_timestamp_seconds", "When a run last ended well", "side", "command"
 )
 STAGE_SECONDS = histogram(
-    "cogr_stage_duration_seconds", "How long a stage of a run took", "side", "stage", buckets=LONG
+    "cogr_stage_duration_seconds", "How long a stage of a run took", "side", "stage"
 )
 ENTITIES = gauge("cogr_rebuild_entities", "Entities of the side", "side")
 TO_GENERATE = gauge(
@@ -105,7 +103,7 @@ WORKER_SHARDS = counter(
 )
 WORKER_BUSY = gauge("cogr_worker_busy", "1 while this worker is at a shard, else 0", "side")
 ENGINE_LOAD_SECONDS = histogram(
-    "cogr_worker_engine_load_duration_seconds", "How long an engine took to be ready", buckets=LONG
+    "cogr_worker_engine_load_duration_seconds", "How long an engine took to be ready"
 )
 LAST_ANSWER = gauge(
     "cogr_worker_last_answer_timestamp_seconds", "When this worker last got an answer", "side"

@@ -208,7 +208,6 @@ LEASE_SECONDS = 90.0
 """Longest wait in seconds until a node drops deleted documents that it keeps for the recovery of
 copies; its timer runs every half minute.
 """
-_LEASE_LOOK_EVERY = 5.0
 LOOK_EVERY = 1.0
 
 
@@ -263,7 +262,7 @@ def merge(cluster: Cluster, name: str, patience: float = 0.0) -> None:
         _force_merge(cluster, name)
         if time.monotonic() > deadline or not stats(cluster, name, "docs")["docs"]["deleted"]:
             return
-        time.sleep(_LEASE_LOOK_EVERY)
+        time.sleep(5 * LOOK_EVERY)
 
 
 def _force_merge(cluster: Cluster, name: str) -> None:

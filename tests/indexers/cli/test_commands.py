@@ -9,21 +9,12 @@ from pathlib import Path
 from tests.indexers.conftest import Command
 
 
-def rebuild_both(cogr_index: Command) -> dict[str, str]:
-    ids = {}
-    for side in ("item", "query"):
-        ended = cogr_index("rebuild", "--side", side, "--json")
-        assert ended.status == 0, ended.err
-        ids[side] = ended.json["snapshot"]
-    return ids
-
-
 def test_from_nothing_to_a_search(shop: Path, cogr_index: Command) -> None:
-    ids = rebuild_both(cogr_index)
+    items, _ = (cogr_index("rebuild", "--side", side, "--json").json for side in ("item", "query"))
     found = cogr_index("search", "floor lamp", "--json").json
     assert found["hits"][0]["id"] == "c"
     assert found["source"] == "index"
-    assert found["snapshot"] == ids["item"]
+    assert found["snapshot"] == items["snapshot"]
     assert "floor lamp" in found["hits"][0]["matched"]
     shown = cogr_index("search", "floor lamp", "--explain")
     assert shown.status == 0
@@ -52,7 +43,5 @@ def test_no_push_and_no_publish(shop: Path, cogr_index: Command) -> None:
     assert cogr_index("rebuild", "--side", "item", "--no-publish", "--json").status == 0
     rows = cogr_index("list", "--json").json["snapshots"]
     assert [(row["pushed"], row["serving"]) for row in rows] == [(True, False)]
-    assert (
-        cogr_index("publish", made["snapshot"], "--json").json["serving"]["item"]
-        == made["snapshot"]
-    )
+    published = cogr_index("publish", made["snapshot"], "--json").json
+    assert published["serving"]["item"] == made["snapshot"]

@@ -4,7 +4,6 @@ completion of the programs.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import subprocess
@@ -15,24 +14,18 @@ from pathlib import Path
 import pytest
 
 from cogr import __version__
-from cogr.snapshots import Provenance, Row
-from cogr.snapshots.writing import write_snapshot
+from cogr.snapshots import Row
 from cogr.store import Store
 from indexers.cli import console
 from indexers.telemetry import logs
 from tests.commands import MODULES, Command
+from tests.indexers.backends.backend_worlds import frozen
+from tests.indexers.conftest import ITEMS
 from tests.shops import write_jsonl
 
 ROOT = Path(__file__).parents[3]
-OSC, CLEAR, CONCEAL, RTL, BELL, CSI = (
-    "\x1b]0;owned\x07",
-    "\x1b[2J\x1b[3J",
-    "\x1b[8m",
-    "\u202e\u2066",
-    "\x07",
-    "\x9b31m",
-)
-HOSTILE = f"sofa {OSC}{CLEAR}{CONCEAL}{RTL}{BELL}{CSI} green"
+RTL, CSI = "\u202e\u2066", "\x9b31m"
+HOSTILE = f"sofa \x1b]0;owned\x07\x1b[2J\x1b[3J\x1b[8m{RTL}\x07{CSI} green"
 
 
 def steering(text: str) -> list[str]:
@@ -47,24 +40,18 @@ def steering(text: str) -> list[str]:
 @pytest.fixture
 def hostile_shop(shop: Path) -> Path:
     """The shop with titles and keywords that would steer a terminal."""
-    items = [
-        json.loads(line) for line in (shop / "data" / "items.jsonl").read_text("utf-8").splitlines()
-    ]
-    write_jsonl(
-        shop / "data" / "items.jsonl",
-        [{**item, "title": f"{item['title']} {HOSTILE}"} for item in items],
-    )
+    items = [{**item, "title": f"{item['title']} {HOSTILE}"} for item in ITEMS]
+    write_jsonl(shop / "data" / "items.jsonl", items)
     return shop
 
 
 def test_titles_and_keywords_that_would_steer_a_terminal_are_shown_as_escapes(
     hostile_shop: Path, cogr_index: Command
 ) -> None:
-    rows = [
-        Row(id_, "", ("sofa", f"so\u202efa{id_}", "\x1b]8;;http://x\x07link")) for id_ in "abcd"
-    ]
+    words = ("sofa", "so\u202efa", "\x1b]8;;http://x\x07link")
     first = cogr_index("rebuild", "--side", "item", "--json").json["snapshot"]
-    second = write_snapshot(Store(hostile_shop / ".cogr"), "item", rows, Provenance()).id
+    rows = [Row(id_, "", words) for id_ in "abcd"]
+    second = frozen(Store(hostile_shop / ".cogr"), "item", rows).id
     assert cogr_index("publish", first, "--no-gate").status in (0, 2)
     shown = []
     for line in (
@@ -113,20 +100,14 @@ def test_every_program_says_its_version(name: str, run_any: Command) -> None:
     assert (ended.status, ended.out, ended.err) == (0, f"{name} {__version__}\n", "")
 
 
-@pytest.mark.parametrize(
-    ("name", "typed", "offered"),
-    [
-        ("cogr-train", "cogr-train evaluate --split d", ["dev"]),
-    ],
-)
-def test_commands_and_choices_complete(name: str, typed: str, offered: list[str]) -> None:
+def test_choices_complete() -> None:
     asked = {
-        f"_{name.upper().replace('-', '_')}_COMPLETE": "complete_bash",
-        "COMP_WORDS": typed,
-        "COMP_CWORD": str(len(typed.split()) - 1),
+        "_COGR_TRAIN_COMPLETE": "complete_bash",
+        "COMP_WORDS": "cogr-train evaluate --split d",
+        "COMP_CWORD": "3",
         "PYTHONPATH": str(ROOT),
     }
-    program = f"import sys; sys.argv = ['{name}']; from {MODULES[name]} import main; main()"
+    program = "import sys; sys.argv = ['cogr-train']; from trainers.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
@@ -134,4 +115,4 @@ def test_commands_and_choices_complete(name: str, typed: str, offered: list[str]
         check=True,
         env={**os.environ, **asked},
     )
-    assert sorted(done.stdout.split()) == sorted(offered)
+    assert done.stdout.split() == ["dev"]

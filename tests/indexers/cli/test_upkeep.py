@@ -4,29 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from cogr.snapshots import Provenance, Row
-from cogr.snapshots.writing import write_snapshot
+from cogr.snapshots import Row
 from cogr.store import Store
-from indexers.search import diff
+from tests.indexers.backends.backend_worlds import frozen
 from tests.indexers.conftest import Command
-
-
-def frozen(store: Store, side: str, rows: list[Row]) -> str:
-    return write_snapshot(store, side, rows, Provenance()).id  # type: ignore[arg-type]
 
 
 def test_a_diff_names_keywords_and_entities(shop: Path, cogr_index: Command) -> None:
     store = Store(shop / ".cogr")
-    old = frozen(
-        store, "item", [Row("a", "A", ("x", "y")), Row("b", "B", ("x",)), Row("c", "C", ("z",))]
-    )
-    new = frozen(
-        store,
-        "item",
-        [Row("a", "A", ("y", "n", "m")), Row("c", "C", ("z",)), Row("d", "D", ("n",))],
-    )
+    same = Row("c", "C", ("z",))
+    before = [Row("a", "A", ("x", "y")), Row("b", "B", ("x",)), same]
+    after = [Row("a", "A", ("y", "n", "m")), same, Row("d", "D", ("n",))]
+    old, new = (frozen(store, "item", rows).id for rows in (before, after))
     found = cogr_index("diff", old, new, "--json").json
     assert (found["new"], found["gone"], found["changed"]) == (1, 1, 1)
     assert found["gained"] == [["n", 2], ["m", 1]]
@@ -44,7 +33,7 @@ def test_a_diff_names_keywords_and_entities(shop: Path, cogr_index: Command) -> 
 def test_prune_never_takes_what_is_in_use(shop: Path, cogr_index: Command) -> None:
     store = Store(shop / ".cogr")
     for seed in range(5):
-        made = frozen(store, "item", [Row("a", "x", (f"k{seed}",))])
+        made = frozen(store, "item", [Row("a", "x", (f"k{seed}",))]).id
         assert cogr_index("publish", made, "--no-switch").status == 0
     # Snapshots of one second are in id order, not in the order of this test.
     order = [row["snapshot"] for row in cogr_index("list", "--json").json["snapshots"]]
@@ -65,11 +54,3 @@ def test_prune_never_takes_what_is_in_use(shop: Path, cogr_index: Command) -> No
     pruned = cogr_index("prune", "--keep", "0", "--json").json
     assert (pruned["from_backend"], pruned["in_use"][serves]) == ([order[4]], "a rollback")
     assert cogr_index("publish", order[4], "--no-switch").status == 0
-
-
-def test_a_diff_takes_snapshots_of_one_side(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    one = write_snapshot(store, "item", [], Provenance())
-    other = write_snapshot(store, "query", [], Provenance())
-    with pytest.raises(Exception, match="different sides"):
-        diff(one, other)

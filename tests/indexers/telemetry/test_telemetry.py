@@ -6,7 +6,9 @@ import json
 import logging
 import re
 import socket
+import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +16,13 @@ from typing import Any
 
 import pytest
 
-from cogr.settings.serving import LogSettings
+from cogr.settings.serving import LogSettings, MetricsSettings
 from indexers.telemetry import logs, prometheus
+from ops.servers import free_port
 from tests.indexers.conftest import Command
+from tests.web_server import Answer, Request, serve
 
-PAGE = Path(__file__).parents[3] / "docs" / "observability.md"
+PAGE = (Path(__file__).parents[3] / "docs" / "observability.md").read_text("utf-8")
 CANARY = "xanthic quokka"
 
 
@@ -34,45 +38,40 @@ def value(name: str, **labels: str) -> float:
     return prometheus.REGISTRY.get_sample_value(name, labels) or 0.0
 
 
+def samples(page: bytes) -> dict[str, float]:
+    """Sample with its labels -> value."""
+    lines = (line.rpartition(" ") for line in page.decode().splitlines())
+    return {name: float(value) for name, _, value in lines if name[:1] != "#"}
+
+
 def scraped(port: int) -> dict[str, float]:
-    """What Prometheus would see: sample with its labels -> value."""
+    """What Prometheus would see."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
-    return {
-        line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
-        for line in lines
-        if not line.startswith("#")
-    }
+        return samples(answer.read())
 
 
 # Metrics
 
 
 def families() -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Every metric of indexing: name -> kind and labels."""
-
-    known = prometheus.REGISTRY._names_to_collectors.values()
-    # Those of the packages above are theirs to tell of.
-    own = {
-        one
-        for one in known
+    """Every metric of indexing: name -> kind and labels. Those of the packages above are theirs to
+    tell of.
+    """
+    return {
+        one._name + ("_total" if one._type == "counter" else ""): (
+            one._type,
+            tuple(one._labelnames),
+        )
+        for one in prometheus.REGISTRY._names_to_collectors.values()
         if hasattr(one, "_labelnames") and not one._name.startswith("cogr_expander_")
     }
-    found = {}
-    for one in own:
-        name = one._name + ("_total" if one._type == "counter" else "")
-        found[name] = (one._type, tuple(one._labelnames))
-    return found
 
 
 def test_the_page_lists_every_metric_with_kind_and_labels() -> None:
-    rows = re.findall(
-        r"^\| `(cogr_\w+)` \| (\w+) \| ([^|]*) \|", PAGE.read_text("utf-8"), re.MULTILINE
-    )
+    rows = re.findall(r"^\| `(cogr_\w+)` \| (\w+) \| ([^|]*) \|", PAGE, re.MULTILINE)
     listed = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
-    ours = families()
     assert len(rows) == len(listed)
-    assert listed == ours
+    assert listed == families()
 
 
 def test_a_rebuild_is_seen_by_a_scrape(cogr_index: Command, shop: Path) -> None:
@@ -109,6 +108,95 @@ def test_a_look_at_the_status_needs_no_port(cogr_index: Command, shop: Path) -> 
         refused = cogr_index("rebuild", "--side", "item", "--set", port)
         assert (refused.status, "Address already in use" in refused.err) == (2, True)
         assert "0 for a free one" in refused.sentence
+
+
+# Pushes
+
+
+REBUILD = ("rebuild", "--side", "item")
+
+
+@pytest.fixture
+def pushed() -> Iterator[tuple[str, list[Request]]]:
+    """The URL of a gateway, and what it was sent."""
+    seen: list[Request] = []
+
+    def take(request: Request) -> Answer:
+        seen.append(request)
+        return 202, b""
+
+    with serve(take) as url:
+        yield url, seen
+
+
+def ended(shop: Path, url: str, *words: str) -> tuple[int, str]:
+    """The status of a command in a process of its own, and its standard error."""
+    line = [sys.executable, "-m", "tests.indexers.faulty", *words]
+    line += ["--set", f"metrics.pushgateway={url}"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=shop, timeout=300)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.slow
+def test_a_rebuild_pushes_its_last_figures(shop: Path, pushed: tuple[str, list[Request]]) -> None:
+    url, seen = pushed
+    status, said = ended(shop, url, "{}", "indexers.cli", *REBUILD)
+    assert (status, "metrics" in said) == (0, False), said
+    faults = ('{"away_after": 2}', "indexers.cli", *REBUILD, "--generator", "scripted")
+    assert ended(shop, url, *faults)[0] == 3
+    # POST: a gateway keeps what it is not sent again, such as the time of the last success.
+    group = "POST /metrics/job/cogr-index-rebuild-item/instance/cogr"
+    assert [f"{one.method} {one.path}" for one in seen] == [group] * 2
+    first, second = (samples(one.body) for one in seen)
+    assert first['cogr_runs_total{command="rebuild",outcome="finished",side="item"}'] == 1
+    assert first['cogr_rebuild_entities{side="item"}'] == 4
+    assert first['cogr_publishes_total{outcome="switched"}'] == 1
+    assert first['cogr_gate_verdicts_total{outcome="refused"}'] == 0
+    # The stages of a pair keep their side.
+    assert first['cogr_stage_duration_seconds_count{side="item",stage="publish"}'] == 1
+    success = 'cogr_last_success_timestamp_seconds{command="rebuild",side="item"}'
+    assert success in first.keys() - second.keys()
+    assert second['cogr_runs_total{command="rebuild",outcome="service_away",side="item"}'] == 1
+    assert second['cogr_publishes_total{outcome="switched"}'] == 0
+
+
+def test_what_a_process_was_doing_is_not_pushed() -> None:
+    """An alert on it would fire until the next push."""
+    parts = re.findall(r"^### (?:Runs|Publishing)$(.*?)^(?=###|Also)", PAGE, re.M | re.S)
+    named = {name for text in parts for name in re.findall(r"^\| `(cogr_\w+)`", text, re.M)}
+    doing = {"cogr_rebuild_entities_to_generate", "cogr_rebuild_entities_answered"}
+    pushed = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in prometheus.LAST.collect()
+    }
+    assert pushed == named - doing
+
+
+@pytest.mark.parametrize("silent", [True, False], ids=["silent", "absent"])
+def test_a_gateway_that_does_not_answer_costs_a_warning_and_little_time(
+    cogr_index: Command, shop: Path, monkeypatch: pytest.MonkeyPatch, silent: bool
+) -> None:
+    assert prometheus.PUSH_SECONDS <= 10
+    monkeypatch.setattr(prometheus, "PUSH_SECONDS", 1.0)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        if silent:
+            listening.listen()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        rebuilt = cogr_index(*REBUILD, "--set", f"metrics.pushgateway=http://{address}")
+        assert rebuilt.status == 0
+        assert rebuilt.err.count("not pushed to metrics.pushgateway") == 1
+        began = time.monotonic()
+        prometheus.push(MetricsSettings(pushgateway=f"http://{address}"), "job", "cogr")
+        assert time.monotonic() - began < 5
+
+
+def test_a_command_without_a_stage_pushes_nothing(cogr_index: Command, shop: Path) -> None:
+    prometheus.STAGE_SECONDS.clear()
+    listed = cogr_index("list", "--set", f"metrics.pushgateway=http://127.0.0.1:{free_port()}")
+    assert (listed.status, "metrics" in listed.err) == (0, False)
+    refused = cogr_index("list", "--set", "metrics.pushgateway=gateway:9091")
+    assert (refused.status, "metrics.pushgateway" in refused.sentence) == (2, True)
 
 
 # Logs

@@ -50,6 +50,16 @@ class Shop:
     old: Snapshot
     new: Snapshot
 
+    def pushed(self, *snapshots: Snapshot) -> None:
+        """Pushed and verified."""
+        for snapshot in snapshots:
+            self.backend.push(snapshot)
+            self.backend.verify(snapshot, [])
+
+    def meddle(self, method: str, path: str, body: object = None) -> None:
+        """What somebody else does to the cluster."""
+        self.direct.cluster.call(method, path, body=body, doing="meddling")
+
     def assert_untouched(self) -> None:
         assert self.direct.serving()["item"] == self.old.id
         assert self.direct.search(["sofa"], snapshot=self.old.id).total == 4
@@ -58,10 +68,8 @@ class Shop:
         """The same calls, now without faults."""
         self.proxy.faults.clear()
         self.backend.push(self.new)
-        assert (
-            self.backend.verify(self.new, [["keyword 1", "keyword 2"]]).documents
-            == self.new.manifest.entities
-        )
+        verified = self.backend.verify(self.new, [["keyword 1", "keyword 2"]])
+        assert verified.documents == self.new.manifest.entities
         assert self.backend.publish({"item": self.new.id}) == {"item": self.old.id}
 
     def index(self) -> str:
@@ -146,10 +154,7 @@ def test_what_passes_by_itself_is_waited_out(shop: Shop) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "says", "tries"),
-    [
-        (UNAVAILABLE, "not available", client.RETRIES + 1),
-        (FLOODED, "is blocked", 1),
-    ],
+    [(UNAVAILABLE, "not available", client.RETRIES + 1), (FLOODED, "is blocked", 1)],
 )
 def test_what_does_not_pass_ends_the_push(
     shop: Shop, answer: Answer, says: str, tries: int
@@ -176,12 +181,8 @@ def test_single_documents_that_are_rejected_are_sent_again(shop: Shop) -> None:
         kept = b"".join(entry for number, entry in enumerate(entries) if number % 3)
         status, answer = forward(Request(request.method, request.path, request.headers, kept))
         found = iter(json.loads(answer)["items"])
-        busy = {
-            "create": {
-                "status": 429,
-                "error": {"type": "rejected_execution_exception", "reason": "queue is full"},
-            }
-        }
+        error = {"type": "rejected_execution_exception", "reason": "queue is full"}
+        busy = {"create": {"status": 429, "error": error}}
         items = [next(found) if number % 3 else busy for number in range(len(entries))]
         return status, json.dumps({"errors": True, "items": items}).encode()
 
@@ -238,13 +239,13 @@ def test_a_half_written_index_with_other_content_is_written_anew(shop: Shop) -> 
     shop.proxy.faults.clear()
     state = push.read_index(shop.direct.cluster, shop.index())
     meta = {"_meta": {**state.meta, "content_hash": "another"}}
-    shop.direct.cluster.call("PUT", f"/{shop.index()}/_mapping", body=meta, doing="spoiling it")
+    shop.meddle("PUT", f"/{shop.index()}/_mapping", meta)
     assert shop.backend.push(shop.new).written == shop.new.manifest.entities
     shop.assert_goes_on()
 
 
 def test_a_foreign_index_of_that_name_is_left_alone(shop: Shop) -> None:
-    shop.direct.cluster.call("PUT", f"/{shop.index()}", body={}, doing="taking the name")
+    shop.meddle("PUT", f"/{shop.index()}", {})
     with pytest.raises(ServiceError, match="was not written by cogr"):
         shop.backend.push(shop.new)
     assert push.read_index(shop.direct.cluster, shop.index()) is not None
@@ -253,29 +254,20 @@ def test_a_foreign_index_of_that_name_is_left_alone(shop: Shop) -> None:
 def test_an_unscored_mapping_is_refused_with_the_reason(shop: Shop) -> None:
     shop.backend.push(shop.new)
     state = push.read_index(shop.direct.cluster, shop.index())
-    assert state is not None
+    settings = {"index": {"similarity": state.settings["similarity"]}}
     for spoilt in (
         {"norms": False},
         {"use_similarity": False},
         {"index_options": "docs"},
         {"similarity": "BM25"},
     ):
-        field = {**state.properties["keywords"], **spoilt}
-        body = {
-            "settings": {"index": {"similarity": state.settings["similarity"]}},
-            "mappings": {
-                "_meta": dict(state.meta),
-                "properties": {**state.properties, "keywords": field},
-            },
-        }
+        fields = state.properties | {"keywords": {**state.properties["keywords"], **spoilt}}
+        mappings = {"_meta": dict(state.meta), "properties": fields}
         shop.direct.delete(shop.new.id)
-        shop.direct.cluster.call("PUT", f"/{shop.index()}", body=body, doing="making it wrong")
-        for call in (
-            lambda: shop.backend.push(shop.new),
-            lambda: shop.backend.verify(shop.new, []),
-        ):
+        shop.meddle("PUT", f"/{shop.index()}", {"settings": settings, "mappings": mappings})
+        for call in (shop.backend.push, partial(shop.backend.verify, queries=[])):
             with pytest.raises(ServiceError, match="can't be used: its field keywords is"):
-                call()
+                call(shop.new)
 
 
 # Publishing
@@ -283,9 +275,7 @@ def test_an_unscored_mapping_is_refused_with_the_reason(shop: Shop) -> None:
 
 def test_a_switch_that_is_refused_leaves_the_alias(shop: Shop) -> None:
     query = frozen(shop.old.store, "query", SHOPPERS, round_=1)
-    for snapshot in (shop.new, query):
-        shop.backend.push(snapshot)
-        shop.backend.verify(snapshot, [])
+    shop.pushed(shop.new, query)
     pair = {"item": shop.new.id, "query": query.id}
     for answer in (FORBIDDEN, None):
         shop.proxy.faults[:] = [Fault("POST", "_aliases", answer)]
@@ -310,34 +300,28 @@ def test_a_template_that_can_not_be_stored_is_a_warning(
 def test_an_alias_whose_name_an_index_has(shop: Shop, tmp_path: Path) -> None:
     query = frozen(shop.old.store, "query", SHOPPERS)
     name = f"{shop.backend.prefix}-queries"
-    shop.direct.cluster.call("PUT", f"/{name}", body={}, doing="taking the name")
-    shop.backend.push(query)
-    shop.backend.verify(query, [])
+    shop.meddle("PUT", f"/{name}", {})
+    shop.pushed(query)
     for call in (lambda: shop.backend.publish({"query": query.id}), shop.backend.serving):
         with pytest.raises(ServiceError, match=f"The name {name} .* is taken by an index"):
             call()
-    shop.direct.cluster.call("DELETE", f"/{name}", doing="freeing the name")
+    shop.meddle("DELETE", f"/{name}")
     assert shop.backend.publish({"query": query.id}) == {"query": None}
 
 
 def test_an_alias_of_somebody_else_is_left_alone(shop: Shop) -> None:
     query = frozen(shop.old.store, "query", SHOPPERS)
-    shop.backend.push(query)
-    shop.backend.verify(query, [])
+    shop.pushed(query)
     foreign = f"{shop.backend.prefix}-products"
-    body = {"aliases": {f"{shop.backend.prefix}-queries": {}}}
-    shop.direct.cluster.call("PUT", f"/{foreign}", body=body, doing="making it")
-    with pytest.raises(
-        ServiceError, match=f"names the index {foreign}, which was not written by cogr"
-    ):
+    shop.meddle("PUT", f"/{foreign}", {"aliases": {f"{shop.backend.prefix}-queries": {}}})
+    with pytest.raises(ServiceError, match=f"the index {foreign}, which was not written by cogr"):
         shop.backend.publish({"query": query.id})
 
 
 def test_an_alias_of_two_indexes_is_named_and_repaired_by_publishing(shop: Shop) -> None:
-    shop.backend.push(shop.new)
-    shop.backend.verify(shop.new, [])
+    shop.pushed(shop.new)
     action = {"add": {"index": shop.index(), "alias": f"{shop.backend.prefix}-items"}}
-    shop.direct.cluster.call("POST", "/_aliases", body={"actions": [action]}, doing="meddling")
+    shop.meddle("POST", "/_aliases", {"actions": [action]})
     with pytest.raises(ServiceError, match="at once; publish one snapshot to repair it"):
         shop.backend.serving()
     shop.backend.publish({"item": shop.old.id})
@@ -348,10 +332,12 @@ def test_a_half_written_index_is_not_published(shop: Shop) -> None:
     shop.proxy.faults.append(Fault("PUT", "_mapping", UNAUTHORISED))
     with pytest.raises(ServiceError):
         shop.backend.push(shop.new)
-    with pytest.raises(SnapshotError, match="half-written; run cogr-index publish"):
-        shop.direct.publish({"item": shop.new.id})
-    with pytest.raises(SnapshotError, match="half-written; run cogr-index publish"):
-        shop.direct.verify(shop.new, [])
+    for call in (
+        lambda: shop.direct.publish({"item": shop.new.id}),
+        lambda: shop.direct.verify(shop.new, []),
+    ):
+        with pytest.raises(SnapshotError, match="half-written; run cogr-index publish"):
+            call()
     assert [one.complete for one in shop.direct.list()] == [True, False]
     shop.assert_goes_on()
 

@@ -1,10 +1,12 @@
 """The stored search template on a live node: same results as the backend, and no text that breaks
-out of its place.
+out of its place. The requests in docs/opensearch.md and docs/combining.md, as they are written.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
@@ -18,11 +20,15 @@ from cogr.snapshots import Snapshot
 from cogr.store import Store
 from indexers.backends import MOST_TEXT, Words
 from indexers.backends.opensearch import OpenSearchBackend, search
-from indexers.backends.opensearch.search import float32s
-from tests.documents import DOCS
+from indexers.backends.opensearch.client import Version
+from indexers.backends.opensearch.indexes import index_settings, mapping
+from indexers.backends.opensearch.search import float32s, query_body
+from tests.documents import DOCS, examples
 from tests.indexers.backends.backend_worlds import (
     SHOP,
+    SHOPPERS,
     frozen,
+    priced,
     publish,
     random_queries,
     random_world,
@@ -37,23 +43,22 @@ FILTERED = {"ids": {"values": ["a-1", "c"]}}
 class World:
     """A published snapshot and its template."""
 
-    def __init__(self, backend: OpenSearchBackend, snapshot: Snapshot) -> None:
+    def __init__(self, backend: OpenSearchBackend, snapshot: Snapshot, *others: Snapshot) -> None:
         self.cluster = backend.cluster
         self.found = partial(backend.search, snapshot=snapshot.id)
         self.whole = partial(backend.retrieved, snapshot=snapshot.id)
-        publish(backend, snapshot)
+        publish(backend, snapshot, *others)
         self.name, self.alias = f"{backend.prefix}-search", f"{backend.prefix}-items"
 
     def search(self, **params: Any) -> Any:
-        body = {"id": self.name, "params": params}
-        path = f"/{self.alias}/_search/template"
-        return self.cluster.call("POST", path, body=body, doing="searching by template")
+        return self.call(f"/{self.alias}/_search/template", {"id": self.name, "params": params})
 
     def render(self, **params: Any) -> Any:
         body = {"id": self.name, "params": params}
-        return self.cluster.call("POST", "/_render/template", body=body, doing="rendering")[
-            "template_output"
-        ]
+        return self.call("/_render/template", body)["template_output"]
+
+    def call(self, path: str, body: Any) -> Any:
+        return self.cluster.call("POST", path, body=body, doing="asking")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +67,7 @@ def shop(
 ) -> Iterator[World]:
     store = Store(str(tmp_path_factory.mktemp("store")))
     with backend_of(opensearch, store) as backend:
-        yield World(backend, frozen(store, "item", SHOP))
+        yield World(backend, frozen(store, "item", priced(SHOP)), frozen(store, "query", SHOPPERS))
 
 
 def ids(answer: Any) -> list[str]:
@@ -230,3 +235,47 @@ def test_texts_stay_texts(shop: World) -> None:
             assert found == {"terms": {"keywords": [text, "sofa", text, "sofa", ""]}}
             same = [{**one, "query": 0, "aggs": 0} for one in (rendered, empty)]
             assert same[0] == same[1]
+
+
+INDEX, SEARCH = map(json.loads, examples("opensearch.md", "json"))
+*_, BY_TEMPLATE = map(json.loads, examples("combining.md", "json"))
+KEYWORDS = [clause["match"]["keywords"]["query"] for clause in SEARCH["query"]["bool"]["should"]]
+
+
+def test_the_documented_index_is_what_a_push_makes() -> None:
+    made = mapping("item", Version(3, 8, "3.8.0"), INDEX["mappings"]["_meta"])
+    assert {"settings": index_settings(1), "mappings": made} == INDEX
+
+
+def test_the_documented_search(shop: World) -> None:
+    found, path = shop.found(KEYWORDS, size=SEARCH["size"]).hits, f"/{shop.alias}/_search"
+    path += "?search_type=dfs_query_then_fetch"
+    hits = shop.call(path, SEARCH)["hits"]["hits"]
+    assert SEARCH["query"] == query_body(KEYWORDS)
+    shown = [(hit["sort"][1], hit["_source"]["text"]) for hit in hits]
+    assert shown == [(hit.id, hit.text) for hit in found] != []
+    bare = {name: value for name, value in SEARCH.items() if name != "_source"}
+    bare |= {"stored_fields": "_none_", "docvalue_fields": ["item_id"]}
+    only_ids = shop.call(path, bare)["hits"]["hits"]
+    assert [hit["fields"]["item_id"] for hit in only_ids] == [[hit.id] for hit in found]
+
+
+def test_the_documented_search_by_template(shop: World) -> None:
+    """The example's id is of another shop: with this one's in its place it finds the page after the
+    named hit.
+    """
+    params = BY_TEMPLATE["params"]
+    hits = shop.found(params["keywords"]).hits
+    best, *others = [
+        hit for hit in hits if hit.fields["in_stock"] and float(str(hit.fields["price"])) < 900
+    ]
+    answer = shop.search(**params | {"search_after": [best.score, best.id]})
+    assert 0 < len(others) < len(hits) - 1
+    assert ids(answer) == [hit.id for hit in others]
+    prices = [hit["_source"]["price"] for hit in answer["hits"]["hits"]]
+    assert prices == [hit.fields["price"] for hit in others]
+    buckets = answer["aggregations"]["set"]["brands"]["buckets"]
+    brands = {bucket["key"]: bucket["doc_count"] for bucket in buckets}
+    assert brands == Counter(hit.fields["brand"] for hit in [best, *others])
+    assert shop.search(**params)
+    assert BY_TEMPLATE["id"] == "shop-search"
