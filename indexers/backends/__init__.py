@@ -128,7 +128,6 @@ class Backend(Protocol):
 
     def push(self, snapshot: Snapshot) -> Pushed:
         """Write the snapshot. Idempotent; goes on after an interruption. It does not serve yet."""
-        ...
 
     def verify(
         self,
@@ -144,22 +143,18 @@ class Backend(Protocol):
         Only a snapshot that passed its last verification can be published. Raises CheckFailedError
         with the first difference.
         """
-        ...
 
     def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
         """Let snapshots serve, for all given sides by one atomic call; returns what served before.
         Raises SnapshotError: not pushed, half-written, of the wrong side, or of another normaliser
         than the other side; CheckFailedError: not verified.
         """
-        ...
 
     def serving(self) -> Mapping[Side, str | None]:
         """The snapshot that serves each side, or None."""
-        ...
 
     def list(self) -> Sequence[Listed]:
         """Every pushed snapshot, by side and id."""
-        ...
 
     def search(
         self,
@@ -176,28 +171,23 @@ class Backend(Protocol):
         `explain` fills in `Hit.matched` and `Hit.words`. BM25 scores of `words` differ between
         backends, as their analysers do.
         """
-        ...
 
     def retrieved(
         self, keywords: Keywords, *, snapshot: str, words: Words | None = None
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts; paged where the backend pages."""
-        ...
 
     def lookup(self, text: str, *, snapshot: str) -> Row | None:
         """The row of a query text, with its precomputed keywords, their weights and the confidence
         in them; None when there is none. Of several queries with the same normalised text, the
         first by id is taken.
         """
-        ...
 
     def delete(self, snapshot: str) -> None:
         """Remove a pushed snapshot. Refused while it serves."""
-        ...
 
     def close(self) -> None:
         """Close connections and files."""
-        ...
 
 
 MOST_TEXT = 512

@@ -51,11 +51,6 @@ class Refusal:
             return "no master" in self.reason or "not recovered" in self.reason
         return self.status in _TRANSIENT or self.kind in ("timeout", "connection")
 
-    @property
-    def answered(self) -> bool:
-        """True when the cluster answered, so that the request has certainly ended."""
-        return self.status > 0
-
 
 def refusal_of(error: Exception) -> Refusal:
     """The refusal behind an exception of opensearch-py."""
@@ -222,7 +217,8 @@ class Cluster:
             exists = refusal.kind == "resource_already_exists_exception"
             if (missing_ok and refusal.status == 404) or (exists_ok and exists):
                 return None
-            patient = refusal.answered or (retry_connection and self._reached)
+            # A request that was answered has certainly ended.
+            patient = refusal.status > 0 or (retry_connection and self._reached)
             wait = next(pauses, None) if refusal.is_transient and patient else None
             if wait is None:
                 raise service_error(refusal, self.url, doing)
@@ -240,7 +236,7 @@ class Cluster:
         except (OpenSearchException, AttributeError) as error:
             # The latter because the library expects the JSON of a refusal to be an object.
             refusal = refusal_of(error)
-        self._reached = self._reached or refusal is None or refusal.answered
+        self._reached = self._reached or refusal is None or refusal.status > 0
         return answer, refusal
 
     def close(self) -> None:

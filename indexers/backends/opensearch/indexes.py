@@ -40,11 +40,6 @@ def draft_name(prefix: str, side: Side) -> str:
     return f"{alias_name(prefix, side)}.draft"
 
 
-def id_field(side: Side) -> str:
-    """item_id or query_id."""
-    return f"{side}_id"
-
-
 def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, Any]:
     """The strict mapping of one side's index; the meta names the types of items' extra fields, and
     the analyser of their texts.
@@ -54,7 +49,7 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
     if analyser:
         words["fields"] = {"words": {"type": "text", "analyzer": analyser}}
     properties: dict[str, Any] = {
-        id_field(side): {"type": "keyword"},
+        f"{side}_id": {"type": "keyword"},
         "keywords": {
             "type": "keyword",
             "norms": True,
@@ -125,7 +120,7 @@ def document(side: Side, row: Row) -> dict[str, Any]:
     extra fields; a query's weights and confidence, where it has some.
     """
     made: dict[str, Any] = {
-        id_field(side): row.id,
+        f"{side}_id": row.id,
         "keywords": [one for one in dict.fromkeys((*row.keywords, row.self_keyword)) if one],
         "text": row.text,
         **row.fields,

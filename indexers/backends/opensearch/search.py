@@ -24,7 +24,7 @@ from cogr.errors import ServiceError, UserError
 from cogr.snapshots import Row, side_of
 from indexers.backends import MOST_TEXT, Hit, Keywords, SearchResult, Words, boosts_of
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import LITERAL, WORDS, IndexState, id_field
+from indexers.backends.opensearch.indexes import LITERAL, WORDS, IndexState
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ def search_body(
         "query": blended or query_body(keywords),
         "size": size,
         "track_total_hits": True,
-        "sort": [{"_score": "desc"}, {id_field(side_of(index.snapshot)): "asc"}],
+        "sort": [{"_score": "desc"}, {f"{side_of(index.snapshot)}_id": "asc"}],
         **counted,
     }
 
