@@ -1,11 +1,12 @@
-"""Bad input: one sentence, exit status 2, nothing lost.
-
-The embedded backend; OpenSearch's own faults are tested with it.
+"""Bad input, and values that no setting can have, from every source: one sentence that names the
+source, exit status 2, nothing lost. The embedded backend; OpenSearch's own faults are tested with
+it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from cogr.errors import SettingsError
+from cogr.settings import known_keys, load_settings
 from cogr.snapshots import Manifest
-from tests.indexers.conftest import ITEMS, Command
+from tests.indexers.conftest import CONFIGURATION, ITEMS, Command
 from tests.shops import write_jsonl
 
 
@@ -115,3 +118,145 @@ def test_a_full_disk_loses_nothing(shop: Path) -> None:
     assert full.returncode == 2, full.stderr
     assert "size limit" in full.stderr.splitlines()[-1]
     assert json.loads(run(check=True).stdout)["items"] == 404
+
+
+HOSTILE = (
+    *("", "-1", "nan", "-inf", "1e308", "99999999999999999999999", "1979-05-27"),
+    *('"a\\u0000b"', '"\\u001b[2J"', "\udcff", "x" * 5000, "[1]", "{a = 1}", "[" * 5000),
+    *("http://[::1", "http://host:99999", "http://a..b", "redis://host/database"),
+)
+
+
+@pytest.fixture(autouse=True)
+def no_other_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("COGR_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize("step", [6, pytest.param(1, marks=pytest.mark.drill)])
+@pytest.mark.parametrize("value", HOSTILE, ids=lambda value: ascii(value[:20]))
+def test_any_value_of_any_key_is_taken_or_refused_in_one_sentence(
+    shop: Path, value: str, step: int
+) -> None:
+    """In the suite each value meets one key in six; in the drill all."""
+    taken, sentences = 0, []
+    for key in list(known_keys())[HOSTILE.index(value) % step :: step]:
+        try:
+            load_settings(None, [f"{key}={value}"])
+            taken += 1
+        except SettingsError as error:
+            sentences.append(str(error))
+    assert [one for one in sentences if "\n" in one or len(one) > 500] == []
+    if value in ("inf", "-inf", "nan", "\udcff", '"a\\u0000b"'):
+        # Only keys of text may have a word that looks like a number.
+        assert taken < 60 if "n" in value else taken == 0
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("opensearch.url=http://[::1", "opensearch.url: the host or port is invalid"),
+        ("opensearch.url=http://", "opensearch.url: the host is missing"),
+        ("opensearch.url=http://a b", "opensearch.url: it contains a space"),
+        ("redis.url=redis://host/database", "redis.url: the part after the host is not a database"),
+        ("generator.openai.base_url=localhost:8000", "generator.openai.base_url: it is not a URL"),
+        ("store=" + "x" * 300, "store: the name is too long for a file"),
+        ("dataset.path=~nobody-has-this-name", "dataset.path: there is no user of this name"),
+        ("publish.tolerance=nan", "publish.tolerance: input should be a finite number"),
+        ("serving.deadline=1e9", "serving.deadline: input should be less than or equal to"),
+        ("keywords=3", "keywords: input should be"),
+        ("keywords.k_max=many", "keywords.k_max: input should be a valid integer"),
+        ("opensearch.ulr=http://x", "opensearch.ulr is unknown; the nearest known key is"),
+        ("generator.name=magic", "generator.name: input should be"),
+        ("opensearch.prefix=Shop", "opensearch.prefix"),
+        ('serving.token="two\\nlines"', "serving.token: it contains a line break"),
+        ("a b=1", "is not of the form key=value"),
+        ("a..b=1", "is not of the form key=value"),
+    ],
+)
+def test_a_flag_is_blamed_for_its_own_mistakes(
+    shop: Path, cogr_index: Command, override: str, says: str
+) -> None:
+    cogr_index("list", "--set", override).check_refused("--set", says)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("COGR_KEYWORDS", "notjson", "COGR_KEYWORDS is not valid JSON; write a list as"),
+        ("COGR_KEYWORDS", '{"k_max": "many"}', "COGR_KEYWORDS: keywords.k_max: input should be"),
+        ("COGR_KEYWORDS__KMAX", "3", "KMAX is not a setting; the nearest one is COGR_KEYWORDS__K"),
+        ("COGR_STORE", "\udcff", "COGR_STORE: store: it contains a line break or another"),
+        ("COGR_CONFIG", "none.toml", "There is no configuration none.toml"),
+    ],
+    ids=lambda value: ascii(value[:40]),
+)
+def test_a_variable_is_blamed_for_its_own_mistakes(
+    shop: Path, cogr_index: Command, name: str, value: str, says: str
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(name, value)
+        cogr_index("list").check_refused(says)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"a = " + b"[" * 5000, "is not valid TOML: it is nested too deeply"),
+        (b'[dataset]\nloader = "jsonl"\xff\n', "is not valid TOML"),
+        (b"[dataset\n", "is not valid TOML"),
+        (b"", "dataset is missing"),
+        (None, "There is no configuration cogr.toml"),
+        (b"dataset = 3\n", "cogr.toml: dataset: input should be"),
+        (b'[dataset]\nloadr = "jsonl"\n', "the nearest known key is dataset.loader."),
+        (b'[data]\nloader = "jsonl"\n', "the table data is unknown; the nearest known one is"),
+        (b'k_max = 3\n[dataset]\nloader = "jsonl"\n', "the nearest known key is keywords.k_max."),
+        (b"[opensearch]\nprefix = 3\n", "opensearch.prefix: input should be a valid string"),
+    ],
+    ids=lambda value: ascii(value and value[:30]),
+)
+def test_the_file_is_blamed_for_its_own_mistakes(
+    shop: Path, cogr_index: Command, text: bytes | None, says: str
+) -> None:
+    begin = b'[dataset]\nloader = "jsonl"\npath = "data"\n'
+    (shop / "cogr.toml").unlink()
+    if text is not None:
+        table = text.startswith(b"[opensearch]")
+        (shop / "cogr.toml").write_bytes(begin + text if table else text)
+    cogr_index("list").check_refused(says)
+
+
+def test_a_value_that_a_flag_overrules_is_nobodys_mistake(
+    shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shop / "cogr.toml").write_text(CONFIGURATION + '[keywords]\nk_max = "many"\n')
+    monkeypatch.setenv("COGR_KEYWORDS__K_MAX", "several")
+    cogr_index("list").check_refused("environment variable COGR_KEYWORDS__K_MAX: keywords.k_max")
+    cogr_index("list", "--set", "keywords.k_max=few").check_refused("--set: keywords.k_max")
+    assert cogr_index("list", "--set", "keywords.k_max=3").status == 0
+    # A byte order mark before the file is no mistake.
+    monkeypatch.delenv("COGR_KEYWORDS__K_MAX")
+    (shop / "cogr.toml").write_text(CONFIGURATION, "utf-8-sig")
+    assert cogr_index("list").status == 0
+
+
+def test_folders_and_files_in_one_anothers_place_are_one_sentence(
+    shop: Path, cogr_index: Command
+) -> None:
+    (shop / "folder").mkdir()
+    (shop / "file").write_text("x")
+    for flags, says in (
+        (("-c", "folder"), "can't be read (Is a directory)"),
+        (("-c", "file/cogr.toml"), "can't be read (Not a directory)"),
+        (("-c", "x" * 300), "can't be read (File name too long)"),
+        (("--set", "store=file"), "is not a folder"),
+    ):
+        cogr_index("list", *flags).check_refused(says)
+    cogr_index("rebuild", "--side", "item", "--set", "dataset.path=file").check_refused("file")
+
+
+def test_a_device_or_a_pipe_is_not_replaced_by_a_file(shop: Path, cogr_index: Command) -> None:
+    os.mkfifo(shop / "pipe")
+    assert cogr_index("rebuild", "--side", "item", "--generator", "extractive").status == 0
+    cogr_index("export", "keywords", "pipe").check_refused("it is not a file; name another.")
+    assert (shop / "pipe").is_fifo()
