@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -20,12 +21,8 @@ from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import foreign_field, push
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.foreign_field import (
-    Coverage,
-    field_of,
-    open_target,
-)
-from indexers.backends.opensearch.indexes import merge, read_index
+from indexers.backends.opensearch.foreign_field import Coverage, field_of, open_target
+from indexers.backends.opensearch.indexes import merge
 from indexers.backends.opensearch.search import query_body
 from indexers.release import external
 from indexers.release.external import ForeignIndex
@@ -46,11 +43,9 @@ class Products:
     index: str
 
     def __post_init__(self) -> None:
-        mapping = {
-            "dynamic": "strict",
-            "properties": {"title": {"type": "text"}, "price": {"type": "integer"}},
-        }
-        body = {"mappings": mapping, "aliases": {self.alias: {"is_write_index": True}}}
+        fields = {"title": {"type": "text"}, "price": {"type": "integer"}}
+        mappings = {"dynamic": "strict", "properties": fields}
+        body = {"mappings": mappings, "aliases": {self.alias: {"is_write_index": True}}}
         self.cluster.call("PUT", f"/{self.index}", body=body, doing="making the product index")
 
     def add(self, ids: list[str]) -> None:
@@ -60,32 +55,26 @@ class Products:
 
     def set(self, id_: str, price: int, *, whole: bool = False) -> None:
         """What the product team does all day: set a price, or write the whole document anew."""
-        if whole:
-            call = ("PUT", "_doc", {"title": f"about {id_}", "price": price})
-        else:
-            call = ("POST", "_update", {"doc": {"price": price}})
-        quoted = id_.replace("/", "%2F").replace("?", "%3F").replace("#", "%23")
-        path = f"/{self.alias}/{call[1]}/{quoted}"
-        # A partial update may meet ours, as it may meet any other writer's.
-        again = {} if whole else {"retry_on_conflict": 10}
-        self.cluster.call(call[0], path, body=call[2], params=again, doing="product team")
+        path, again, body = "_doc", {}, dict[str, Any]({"title": f"about {id_}", "price": price})
+        if not whole:
+            # A partial update may meet ours, as it may meet any other writer's.
+            path, again, body = "_update", {"retry_on_conflict": 10}, {"doc": {"price": price}}
+        path = f"/{self.alias}/{path}/{quote(id_, safe='')}"
+        self.cluster.call("POST", path, body=body, params=again, doing="product team")
 
-    def hits(self) -> list[dict[str, Any]]:
-        self.cluster.call("POST", f"/{self.alias}/_refresh", doing="refreshing")
-        answer = self.cluster.call(
-            "POST", f"/{self.alias}/_search", body={"size": 1000}, doing="reading"
-        )
+    def hits(self, **body: Any) -> list[dict[str, Any]]:
+        path, body = f"/{self.alias}/_search", {"size": 1000, **body}
+        answer = self.cluster.call("POST", path, body=body, doing="searching")
         return list(answer["hits"]["hits"])
 
     def documents(self) -> dict[str, dict[str, Any]]:
+        self.cluster.call("POST", f"/{self.alias}/_refresh", doing="refreshing")
         return {hit["_id"]: hit["_source"] for hit in self.hits()}
 
     def search(self, *keywords: str) -> dict[str, float]:
         """What clients find by the field alias, best first."""
-        body = {"query": query_body(keywords, "cogr_keywords"), "size": 1000}
-        path = f"/{self.alias}/_search"
-        answer = self.cluster.call("POST", path, body=body, doing="searching")
-        return {hit["_id"]: hit["_score"] for hit in answer["hits"]["hits"]}
+        found = self.hits(query=query_body(keywords, "cogr_keywords"))
+        return {hit["_id"]: hit["_score"] for hit in found}
 
     def place(self, name: str = "") -> ForeignIndex:
         return ForeignIndex(self.workspace, name or self.alias, "cogr_keywords")
@@ -152,9 +141,8 @@ def test_nothing_that_the_team_writes_is_lost(
     mirror = Mirror.build(snapshot)
     for id_, document in documents.items():
         assert document["title"] == f"about {id_}"
-        assert document.get(merged.field, []) == (
-            list(mirror.keywords_of(id_)) if id_ in rows else []
-        )
+        keywords = [*mirror.keywords_of(id_)] if id_ in rows else []
+        assert document.get(merged.field, []) == keywords
     # Done is done: nothing is written twice.
     assert products.place().publish([snapshot.id], lambda _: None).written == 0
 
@@ -187,7 +175,7 @@ def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.Monkey
                 raise ServiceError("The cluster went away.")
             yield hit
 
-    place = ForeignIndex(products.workspace, products.alias, "cogr_keywords")
+    place = products.place()
     monkeypatch.setattr(push, "CHUNK_DOCUMENTS", 10)
     monkeypatch.setattr(foreign_field, "scroll", dies)
     with pytest.raises(ServiceError):
@@ -207,9 +195,7 @@ def test_switching_rolling_back_and_leaving_old_fields_out(
     new = frozen(store, "item", [replace(SHOP[0], keywords=("divan",)), *SHOP[1:3]], round_=1)
     newest = frozen(store, "item", [replace(SHOP[0], keywords=("settee",)), *SHOP[1:3]], round_=2)
     products.add(ids_of(old))
-    settings = products.workspace.settings.opensearch
-    flags = flags_of(settings)
-    flags = ("--into", products.alias, *flags, "--json")
+    flags = ("--into", products.alias, *flags_of(products.cluster.settings), "--json")
 
     def published(snapshot: Snapshot) -> dict[str, Any]:
         ended = cogr_index("publish", snapshot.id, "--no-gate", *flags)
@@ -237,11 +223,8 @@ def test_switching_rolling_back_and_leaving_old_fields_out(
     assert "Nothing was published before" in cogr_index("rollback", *flags).err
     assert cogr_index("rollback", "--to", new.id, *flags).json["written"] == 2
     # A snapshot that a field is served from stays in the store.
-    assert (
-        cogr_index("prune", "--keep", "0", "--files", "--json")
-        .json["in_use"][new.id]
-        .startswith("what serves by into-")
-    )
+    pruned = cogr_index("prune", "--keep", "0", "--files", "--json").json
+    assert pruned["in_use"][new.id].startswith("what serves by into-")
 
 
 def test_a_publish_is_refused_where_the_alias_moves_meanwhile(
@@ -253,15 +236,15 @@ def test_a_publish_is_refused_where_the_alias_moves_meanwhile(
 
     def moved_meanwhile(*given: Any) -> Coverage:
         monkeypatch.undo()
-        calls: list[tuple[str, str, Any]] = [
-            ("PUT", f"/{new}/_doc/a-2?refresh=true", {"title": "about a-2"}),
-            ("POST", "/_aliases", {"actions": [
-                {"remove": {"index": products.index, "alias": products.alias}},
-                {"add": {"index": new, "alias": products.alias}},
-            ]}),
-        ]  # fmt: skip
-        for method, path, body in calls:
-            products.cluster.call(method, path, body=body, doing="product team")
+        actions = [
+            {"remove": {"index": products.index, "alias": products.alias}},
+            {"add": {"index": new, "alias": products.alias}},
+        ]
+        for path, body in (
+            (f"/{new}/_doc/a-2?refresh=true", {"title": "about a-2"}),
+            ("/_aliases", {"actions": actions}),
+        ):
+            products.cluster.call("POST", path, body=body, doing="product team")
         return real(*given)
 
     monkeypatch.setattr(external, "compare", moved_meanwhile)
@@ -295,17 +278,6 @@ def test_a_refused_publish_and_values_that_something_else_wrote_change_nothing(
     assert [*products.search("oak")] == ["a-2"]
 
 
-def refill(products: Products, ids: list[str], mappings: Any, settings: Any) -> None:
-    """The product index anew: with these mappings and settings, and a document for each id."""
-    cluster = products.cluster
-    cluster.call("DELETE", f"/{products.index}", doing="emptying")
-    body = {"settings": settings, "mappings": mappings, "aliases": {products.alias: {}}}
-    cluster.call("PUT", f"/{products.index}", body=body, doing="making the product index")
-    for number, id_ in enumerate(ids):
-        row = {"title": f"about {id_}", "price": number}
-        cluster.call("PUT", f"/{products.index}/_doc/{id_}", body=row, doing="adding")
-
-
 DERIVED = {"properties": {"title": {"type": "keyword"}, "price": {"type": "integer"}}}
 
 
@@ -321,11 +293,10 @@ def test_an_index_that_does_not_keep_whole_documents_is_refused(
     products: Products, mappings: Any, settings: Any
 ) -> None:
     """A partial update would index them anew from what is kept."""
-    refill(products, ["a-1"], mappings, settings)
+    name, body = f"{products.index}-trimmed", {"settings": settings, "mappings": mappings}
+    products.cluster.call("PUT", f"/{name}", body=body, doing="making another")
     with pytest.raises(UserError, match="does not keep whole documents"):
-        products.place()
-    state = read_index(products.cluster, products.index)
-    assert not [name for name in state.properties if "keywords" in name]
+        products.place(name)
 
 
 def test_what_can_not_be_a_target_is_refused(products: Products) -> None:
