@@ -43,13 +43,14 @@ class Place:
     def served(self, snapshot: Snapshot) -> None:
         publish(self.backend, snapshot, probes=[["sofa"]])
 
+    def _asked(self, how: dict[str, Any]) -> dict[str, Any]:
+        return {"snapshot": str(self.backend.serving()["item"]), **how}
+
     def search(self, keywords: Keywords, **how: Any) -> SearchResult:
-        asked = {"snapshot": str(self.backend.serving()["item"]), **how}
-        return self.backend.search(keywords, **asked)
+        return self.backend.search(keywords, **self._asked(how))
 
     def retrieved(self, keywords: Keywords, **how: Any) -> SearchResult:
-        asked = {"snapshot": str(self.backend.serving()["item"]), **how}
-        return self.backend.retrieved(keywords, **asked)
+        return self.backend.retrieved(keywords, **self._asked(how))
 
     def lookup(self, text: str) -> Row | None:
         return self.backend.lookup(text, snapshot=str(self.backend.serving()["query"]))
@@ -108,10 +109,8 @@ def test_scores_orders_and_parts_are_the_mirrors(place: Place) -> None:
         expected = mirror.search(distinct, len(mirror))
         found = place.retrieved(keywords)
         assert (found.total, [hit.id for hit in found.hits]) == (expected.total, expected.ids)
-        assert (
-            np.array([hit.score for hit in found.hits], np.float32).tobytes()
-            == expected.scores.tobytes()
-        )
+        scores = np.array([hit.score for hit in found.hits], np.float32)
+        assert scores.tobytes() == expected.scores.tobytes()
         for hit in place.search(keywords, size=5, explain=True).hits:
             assert hit.matched == mirror.explain(distinct, hit.id)
 
@@ -242,11 +241,8 @@ def test_verification_refuses_a_snapshot_whose_content_was_not_pushed(place: Pla
     snapshot = frozen(place.store, "item", SHOP)
     place.backend.push(snapshot)
     place.backend.verify(snapshot, [])
-    other = frozen(
-        Store(place.store.local("other")),
-        "item",
-        [Row("a-1", "Velvet Sofa", ("swapped",)), *SHOP[1:]],
-    )
+    swapped = [Row("a-1", "Velvet Sofa", ("swapped",)), *SHOP[1:]]
+    other = frozen(Store(place.store.local("other")), "item", swapped)
     damaged = Snapshot(snapshot.manifest, _Redirected(other, snapshot))
     with pytest.raises(CheckFailedError, match="a-1"):
         place.backend.verify(damaged, [])
@@ -261,8 +257,8 @@ class _Redirected(Store):
 
     def __init__(self, other: Snapshot, snapshot: Snapshot) -> None:
         super().__init__(snapshot.store.url)
-        self._swap = {snapshot.path: other}
+        self._other, self._path = other, snapshot.path
 
     def open(self, path: str) -> IO[bytes]:
-        other = self._swap.get(path)
-        return other.store.open(other.path) if other else super().open(path)
+        swapped = path == self._path
+        return self._other.store.open(self._other.path) if swapped else super().open(path)

@@ -87,9 +87,8 @@ def test_a_query_that_no_snapshot_has_keeps_what_its_fit_writes(
     before = cogr_index("search", "steel", "--json", *flags).json
     Path("rules.csv").write_text(HEADER + "pin,steel,item-001,\nsynonym,steel,,ferrous\n")
     assert cogr_index("publish", *flags, "--set", "publish.rules=rules.csv").status == 0
-    steel, ferrous = (
-        cogr_index("search", text, "--json", *flags).json for text in ("steel", "ferrous")
-    )
+    steel = cogr_index("search", "steel", "--json", *flags).json
+    ferrous = cogr_index("search", "ferrous", "--json", *flags).json
     assert (before["source"], steel["source"]) == ("generator", "index")
     assert {"steel"} < {*before["keywords"]} < {*steel["keywords"]}
     assert {*before["keywords"]} < {*ferrous["keywords"]}
@@ -122,22 +121,21 @@ BAD = [
     ("pin,...,a,\n", "line 2: '...' is not one query"),
     ("pin,sofa,a,\nbury,Sofa,a,\n", "line 3: bury sofa, a contradicts"),
     ("forbid,,a,red\nadd,,a,red\n", "line 3: add a, red contradicts"),
-    (
-        "".join(f"pin,sofa,i{n},\n" for n in range(MOST_PINS + 1)),
-        "line 12: 'sofa' has more than 10 pins",
-    ),
+    ("".join(f"pin,sofa,i{n},\n" for n in range(MOST_PINS + 1)), "line 12: 'sofa' has more than"),
 ]
 
 
 def test_a_bad_file_is_refused_and_nothing_is_written(shop: Path, cogr_index: Command) -> None:
     assert cogr_index("rebuild", "--side", "item").status == 0
-    stored = {path: path.read_bytes() for path in (shop / ".cogr").rglob("*") if path.is_file()}
+
+    def stored() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in (shop / ".cogr").rglob("*") if path.is_file()}
+
+    before = stored()
     for rows, sentence in BAD:
         (shop / "rules.csv").write_text(HEADER + rows)
-        ended = cogr_index("publish", "--set", "publish.rules=rules.csv")
-        assert (ended.status, sentence in ended.sentence) == (2, True), ended.err
-    left = {path: path.read_bytes() for path in (shop / ".cogr").rglob("*") if path.is_file()}
-    assert left == stored
+        cogr_index("publish", "--set", "publish.rules=rules.csv").check_refused(sentence)
+    assert stored() == before
 
 
 @pytest.mark.parametrize(
@@ -148,8 +146,7 @@ def test_a_publish_of_nothing_is_refused(
     shop: Path, cogr_index: Command, flags: Sequence[str], sentence: str
 ) -> None:
     assert cogr_index("rebuild", "--side", "item").status == 0
-    ended = cogr_index("publish", *flags)
-    assert (ended.status, sentence in ended.sentence) == (2, True)
+    cogr_index("publish", *flags).check_refused(sentence)
 
 
 def test_synonyms_lend_each_other_their_keywords_and_items_get_both_spellings() -> None:
