@@ -161,7 +161,10 @@ class VllmGenerator(LocalModelGenerator):
                 new := list(islice(source, self.options.in_flight - len(under_way)))
             ) or under_way:
                 yield from self._begin(new, under_way)
-                yield from self._finished(under_way)
+                for output in self._engine.llm_engine.step() if under_way else ():
+                    if output.finished:
+                        request, _ = under_way.pop(output.request_id)
+                        yield self._completion(request, output.outputs[0])
         finally:
             if under_way:
                 self._engine.llm_engine.abort_request(list(under_way))
@@ -177,13 +180,6 @@ class VllmGenerator(LocalModelGenerator):
             )
             under_way[id_] = encoded
         return failed
-
-    def _finished(self, under_way: dict[str, Encoded]) -> Iterator[Completion]:
-        for output in self._engine.llm_engine.step() if under_way else ():
-            if not output.finished:
-                continue
-            request, _ = under_way.pop(output.request_id)
-            yield self._completion(request, output.outputs[0])
 
     def _completion(self, request: Request, written: Any) -> Completion:
         if self.options.yes_or_no:

@@ -130,10 +130,6 @@ class _Training:
     p: Floats
     f1: float
 
-    @property
-    def relevance(self) -> Csr:
-        return self.sources.relevance
-
 
 def _trained(
     index: TextIndex, texts: Sequence[str], relevance: Csr, seed: int, new: NDArray[np.bool_]
@@ -210,8 +206,8 @@ def _anchor_strength(training: _Training) -> Csr:
     """
     places = (training.rows[training.pairs.query], training.pairs.item)
     p = training.p * (1 + training.ranker.new[training.pairs.item])
-    predicted = sp.csr_matrix((p, places), shape=training.relevance.shape)
-    return ((training.relevance + predicted) / 2).tocsr()
+    predicted = sp.csr_matrix((p, places), shape=training.sources.relevance.shape)
+    return ((training.sources.relevance + predicted) / 2).tocsr()
 
 
 SAMPLE = 500

@@ -239,14 +239,12 @@ class Statistical(Generator):
 
         fitted, relevant = self._judged, self._dataset.relevant
         pairs = [EarlierPair(self._store, *ids, fitted.numbers) for ids in self.options.evidence]
-        asked = [(query, sorted(relevant.get(query.id, ()))) for query in self._held_out()]
-        return stacked(fitted, pairs, asked, self.options.seed)
-
-    def _held_out(self) -> list[Query]:
         # Queries that the pairs have not learned from.
         train, dev = (self._dataset.queries.get(split, ()) for split in ("train", "dev"))
         ids = by_hash((query.id for query in train), DEV_SHARE)
-        return list(dev) or [query for query in train if query.id in ids]
+        held_out = dev or [query for query in train if query.id in ids]
+        asked = [(query, sorted(relevant.get(query.id, ()))) for query in held_out]
+        return stacked(fitted, pairs, asked, self.options.seed)
 
     @cached_property
     def _fitted(self) -> Artefact:

@@ -138,7 +138,8 @@ def open_artefact(store: Store, encoder: Encoder | None = None) -> Artefact:
 
 
 def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
-    index, owned, ranker = artefact.index, artefact.keywords, artefact.ranker
+    index, owned = artefact.index, artefact.keywords
+    ranker, editor = artefact.ranker, artefact.editor
     return {
         "items.parquet": _parquet(id=artefact.item_ids, digest=artefact.digests),
         "queries.parquet": _parquet(
@@ -164,7 +165,8 @@ def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
         **_boosters("model", ranker.models),
         **({"new.npy": ranker.new} if ranker.new.any() else {}),
         **(_cold(ranker.cold) if ranker.cold else {}),
-        **_edits(artefact.editor),
+        **({"edits.folds.npy": editor.folds} if editor else {}),
+        **_boosters("edits", editor.models if editor else ()),
     }
 
 
@@ -200,12 +202,6 @@ def _cold_ranker(files: Mapping[str, Data], folds: NDArray[Any]) -> Ranker | Non
     if "cold.linear.npy" not in files:
         return None
     return Ranker(_models(files, "cold"), _array(files["cold.linear.npy"]), folds)
-
-
-def _edits(editor: Editor | None) -> dict[str, bytes | NDArray[Any]]:
-    if editor is None:
-        return {}
-    return {"edits.folds.npy": editor.folds, **_boosters("edits", editor.models)}
 
 
 def _editor(files: Mapping[str, Data]) -> Editor | None:

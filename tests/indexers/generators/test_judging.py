@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from cogr.store import Store
 from indexers.generators import Completion, Failure, make_generator
 from indexers.generators.judging import YES_OR_NO, Pair, YesOrNo
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
-from tests.indexers.generators.test_generator_contract import tiny_adapter
+from tests.indexers.generators.test_generator_contract import IN_CHILD, tiny_adapter
 from tests.web_server import Answer, json_answer
 
 ITEMS = [
@@ -59,7 +58,6 @@ def test_an_endpoint_is_asked_for_one_token_and_each_pair_once(tmp_path: Path) -
     assert all(map(math.isnan, first[6:]))
     body = endpoint.bodies[0]
     assert (body["max_tokens"], body["logprobs"], body["top_logprobs"]) == (1, True, 20)
-    assert body["temperature"] == 0.7 or body["temperature"] == 0
 
 
 def test_an_endpoint_without_log_probabilities_can_not_judge(tmp_path: Path) -> None:
@@ -96,8 +94,8 @@ def by_whole_prompts(tiny: Path) -> list[float]:
 
 @pytest.mark.model
 def test_an_item_is_read_once_and_answers_are_those_of_whole_prompts(tiny: Path) -> None:
-    options = {"kind": "transformers", "model": str(tiny)}
-    with make_generator({**options, "yes_or_no": True}, "query") as judge:
+    options = {"kind": IN_CHILD or "transformers", "model": str(tiny), "yes_or_no": True}
+    with make_generator(options, "query") as judge:
         vars(judge)["_batch"] = 2
         long = Pair(QUERIES[0], Item("long", "sofa " * 600))
         asked = [pair.request(YES_OR_NO) for pair in [*PAIRS, long]]
@@ -106,7 +104,7 @@ def test_an_item_is_read_once_and_answers_are_those_of_whole_prompts(tiny: Path)
     answers = [found[pair.id] for pair in PAIRS]
     assert all(isinstance(one, Completion) for one in answers)
     p = [one.confidence for one in answers if isinstance(one, Completion)]
-    assert p == pytest.approx(by_whole_prompts(tiny), abs=1e-5)
+    assert p == pytest.approx(by_whole_prompts(tiny), abs=1e-4 if IN_CHILD else 1e-5)
     assert len({round(one, 6) for one in p if one is not None}) == len(PAIRS)
 
 
@@ -134,32 +132,3 @@ def test_a_pair_is_judged_by_an_adapter_that_has_not_seen_it(tiny: Path, tmp_pat
         assert judge.logits(pairs, new=new) == pytest.approx(wanted, nan_ok=True)
     assert judge.asked == 0
     assert len({tuple(found) for found in alone.values()}) == len(names)
-
-
-@pytest.mark.drill
-@pytest.mark.model
-def test_vllm_gives_the_same_probabilities(tiny: Path, tmp_path: Path) -> None:
-    """In a process of its own, as engines keep their memory."""
-    import subprocess
-    import sys
-
-    pytest.importorskip("vllm")
-    script = (
-        "import json; from tests.indexers.generators.test_judging import PAIRS, YES_OR_NO;"
-        "from indexers.generators import make_generator;"
-        f"made = make_generator({{'kind': 'vllm', 'model': {str(tiny)!r},"
-        "'yes_or_no': True}, 'query');"
-        "found = {a.id: a.confidence for a in made.generate(p.request(YES_OR_NO) for p in PAIRS)};"
-        "print(json.dumps([found[p.id] for p in PAIRS]))"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "PYTHONPATH": "."},
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    p = json.loads(ended.stdout.splitlines()[-1])
-    assert p == pytest.approx(by_whole_prompts(tiny), abs=1e-4)

@@ -124,6 +124,10 @@ def test_context_length(folder: Path) -> None:
             "option engine: load_format is not yours to set",
         ),
         (
+            {"kind": "openai", "model": "m", "base_url": "localhost:8000"},
+            "openai can't use its option base_url: it is not a URL; write it as http",
+        ),
+        (
             {"kind": "transformers", "model": "m/m", "sampling": {"top_p": 0}},
             r"its option sampling\.top_p",
         ),

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from cogr.errors import CogrError, GeneratorError, ServiceError, SettingsError
+from cogr.errors import CogrError, ServiceError, SettingsError
 from cogr.prompts import PAPER, Prompter
 from cogr.records import Query
 from cogr.settings.indexing import GeneratorSettings
-from indexers.generators import Completion, Failure, Request, make_generator
+from indexers.generators import Completion, Failure, Request
 from indexers.generators.openai_api import OpenAIGenerator, OpenAIOptions, without_credentials
 from indexers.workspace import generator_options
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave, completion, refused
@@ -207,11 +207,3 @@ def test_urls_are_printed_without_secrets() -> None:
     assert "sk-secret" not in json.dumps(made.fingerprint) + repr(made.options)
     assert made.fingerprint["endpoint"] == "https://host:8000/v1"
     assert without_credentials("http://u:p@[::1]:80/v1#y") == "http://[::1]:80/v1"
-
-
-def test_a_wrong_url_is_one_sentence() -> None:
-    with pytest.raises(
-        GeneratorError,
-        match=r"openai can't use its option base_url: it is not a URL; write it as http",
-    ):
-        make_generator({"kind": "openai", "model": "m", "base_url": "localhost:8000"}, "item")

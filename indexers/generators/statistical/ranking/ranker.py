@@ -57,9 +57,9 @@ MODEL: Mapping[str, Any] = {
     "num_threads": 1,
     "verbose": -1,
 }
-MANY = {"num_leaves": 31, "min_data_in_leaf": 100, "rounds": 100}
-FEW = {"num_leaves": 7, "min_data_in_leaf": 50, "rounds": 60}
-
+MANY = {"num_leaves": 31, "min_data_in_leaf": 100}, 100
+FEW = {"num_leaves": 7, "min_data_in_leaf": 50}, 60
+"""Sizes of trees, and how many there are, for many and for few training queries."""
 
 PENALTY = 100.0
 """L2 penalty of the logistic regression: weight of the squared coefficients against the summed loss
@@ -227,7 +227,9 @@ def _cross_fit(
         x, y, weight = pairs.x[rows], labels[rows], weights[rows]
         few = folds.size < FEW_QUERIES
         line = logistic(_curved(x), y, weight) if few else np.zeros(0, np.float32)
-        return _train(x, y, weight, FEW if few else MANY, seed), line
+        size, rounds = FEW if few else MANY
+        data = lightgbm.Dataset(x, y, weight=weight)
+        return lightgbm.train({**MODEL, **size, "seed": seed}, data, rounds), line
 
     with ThreadPoolExecutor(2) as pool:
         models, linear = zip(*pool.map(fold_model, range(FOLDS)), strict=True)
@@ -247,13 +249,6 @@ def _weights(labels: Floats, relevant: Floats, query: Ints, rng: np.random.Gener
     weights = np.where(negatives, weights / share, weights) * kept
     scaled: Floats = (weights / weights[kept].mean()).astype(np.float32)
     return scaled
-
-
-def _train(x: Floats, y: Floats, weight: Floats, size: Mapping[str, int], seed: int) -> Any:
-    settings = {**MODEL, **size, "seed": seed}
-    rounds = settings.pop("rounds")
-    data = lightgbm.Dataset(x, y, weight=weight)
-    return lightgbm.train(settings, data, rounds)
 
 
 def _curved(x: Floats) -> Floats:
