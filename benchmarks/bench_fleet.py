@@ -45,7 +45,7 @@ from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job, 
 from indexers.workspace import Workspace
 from ops import servers
 from ops.servers import ValkeySpec
-from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in
+from tests.indexers.fleet.fleet_worlds import LEAST, Fleet, fleet_in
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
 from tests.shops import write_thing_shop
 from tests.smollm2 import smollm2
@@ -86,17 +86,16 @@ def workers_over_one(entities: int) -> Row:
 
 
 def _rate(redis: RedisSettings, url: str, workers: int, entities: int) -> tuple[float, float]:
-    settings = {
+    settings: dict[str, Any] = {
         "generator.name": "openai",
         "generator.model": "fake",
         "generator.openai.base_url": url,
     }
-    shards = {"fleet.least": "40", "fleet.shard_seconds": "5"}
+    settings |= {LEAST: 40, "indexers.fleet.worker.SHARD_SECONDS": 5}
     with (
         tempfile.TemporaryDirectory() as folder,
-        fleet_in(Path(folder), redis, items=entities) as fleet,
+        fleet_in(Path(folder), redis, entities, settings) as fleet,
     ):
-        fleet.settings = settings | shards
         for _ in range(workers):
             fleet.worker()
         time.sleep(10)

@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from cogr.datasets import load_dataset
-from cogr.records import Dataset, Item, Query
+from cogr.records import Dataset, Item, Query, Side
+from indexers.rebuild.assembly import Rebuilt
+from indexers.rebuild.run import RebuildRequest, rebuild_side
+from indexers.telemetry.terminal import progress_bar
+from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
 
 Record = Mapping[str, Any]
@@ -218,3 +222,11 @@ def colour_shop(without: tuple[str, str] = ("green", "cup")) -> Dataset:
     relevant = {query.id: frozenset(f"{query.id[2:]}-{n}" for n in range(4)) for query in queries}
     judged = {query: dict.fromkeys(ids, 1.0) for query, ids in relevant.items()}
     return Dataset("shop", items, {"train": queries}, relevant, judged, "hash")
+
+
+# Their keywords
+
+
+def rebuild_here(workspace: Workspace, side: Side = "item", **options: Any) -> Rebuilt:
+    """Rebuild a side in this process, with options of the command."""
+    return rebuild_side(workspace, RebuildRequest(side, **options), progress_bar, print)

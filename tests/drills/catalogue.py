@@ -6,16 +6,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from cogr.matching.mirror import Mirror
 from cogr.snapshots import Snapshot
-from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.workspace import Workspace
 from tests.drills.reader import TOP
-from tests.shops import SCRIPTED, thing, write_jsonl, write_thing_shop
+from tests.shops import SCRIPTED, rebuild_here, thing, write_jsonl, write_thing_shop
 
 CHANGED = 0.1
 """Share of the items that an update changes."""
@@ -81,13 +79,7 @@ class Catalogue:
         """
         own = [f"store={self.folder / 'calm'}"]
         workspace = Workspace.open(self.folder / "cogr.toml", own)
-        outcome = rebuild_side(
-            workspace,
-            RebuildRequest("item", push=False),
-            lambda *_: nullcontext(lambda _: None),
-            lambda _: None,
-        )
-        return outcome.snapshot
+        return rebuild_here(workspace, push=False).snapshot
 
     def asked(self) -> list[list[str]]:
         """Queries that tell this edition from the one before, and some that both answer."""

@@ -17,28 +17,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cogr.records import Advance, Side
 from cogr.settings.indexing import RedisSettings
 from cogr.store import Store
 from indexers.fleet.run_files import Overview, overview
-from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.workspace import Workspace
-from tests.shops import write_thing_shop
+from tests.shops import rebuild_here, write_thing_shop
 
-FIXED = {
-    "fleet.least": ("indexers.fleet.coordinator.LEAST", 16),
-    "fleet.poll_seconds": ("indexers.fleet.coordinator.POLL_SECONDS", 0.1),
-    "fleet.look_seconds": ("indexers.fleet.coordinator.LOOK_SECONDS", 0.5),
-    "fleet.last_deaths": ("indexers.fleet.coordinator.LAST_DEATHS", 3),
-    "fleet.inspect_seconds": ("indexers.fleet.broker.INSPECT_SECONDS", 1),
-    "fleet.shard_seconds": ("indexers.fleet.worker.SHARD_SECONDS", 180),
-    "fleet.lease_seconds": ("indexers.lease.REBUILD_SECONDS", 3),
-    "fleet.prefix": ("indexers.fleet.broker.PREFIX", "cogr"),
-    "rebuild.flush_answers": ("indexers.rebuild.cache.FLUSH_ANSWERS", 8),
+LEAST = "indexers.fleet.coordinator.LEAST"
+LAST_DEATHS = "indexers.fleet.coordinator.LAST_DEATHS"
+CONSTANTS = {
+    LEAST: 16,
+    LAST_DEATHS: 3,
+    "indexers.fleet.coordinator.POLL_SECONDS": 0.1,
+    "indexers.fleet.coordinator.LOOK_SECONDS": 0.5,
+    "indexers.fleet.broker.INSPECT_SECONDS": 1,
+    "indexers.fleet.worker.SHARD_SECONDS": 180,
+    "indexers.lease.REBUILD_SECONDS": 3,
+    "indexers.rebuild.cache.FLUSH_ANSWERS": 8,
 }
 """Constants that a test may set like settings, and their values here."""
-DELAY = "delay"
-"""Seconds before each answer, named like a setting too."""
+FAULTS = ("accidents", "delay")
+"""Arguments of `Faulty` that a test may set like settings."""
 
 
 @dataclass
@@ -47,89 +46,62 @@ class Fleet:
 
     folder: Path
     redis: RedisSettings
-    settings: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
-    accidents: Mapping[str, str] = field(default_factory=dict)
     prefix: str = field(default_factory=lambda: f"test-{uuid.uuid4().hex[:8]}")
 
     @property
     def store(self) -> Store:
         return Store(self.settings.get("store") or self.folder / ".cogr")
 
-    def command(self, module: str, *arguments: str, **settings: str) -> list[str]:
-        values = {"redis.url": str(self.redis.url), **self.settings}
-        values |= {key.replace("__", "."): value for key, value in settings.items()}
-        given = {key: json.loads(values.pop(key)) for key in FIXED if key in values}
-        given["fleet.prefix"] = self.prefix
-        fixed = {constant: given.get(key, usual) for key, (constant, usual) in FIXED.items()}
-        faults: dict[str, Any] = {"accidents": self.accidents} if self.accidents else {}
-        if delay := values.pop(DELAY, None):
-            faults["delay"] = float(delay)
+    def command(self, module: str, *arguments: str, **more: Any) -> list[str]:
+        """A command line; `more` are settings without a table, or in place of those of the
+        fleet.
+        """
+        values = {"redis.url": str(self.redis.url), **self.settings, **more}
+        constants = {name: values.pop(name, usual) for name, usual in CONSTANTS.items()}
+        constants["indexers.fleet.broker.PREFIX"] = self.prefix
+        faults = {name: values.pop(name) for name in FAULTS if name in values}
+        faulty = ("tests.indexers.faulty", json.dumps(faults)) if faults else ()
         sets = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
-        return [
-            sys.executable,
-            "-m",
-            *("tests.altered", json.dumps(fixed)),
-            *(["tests.indexers.faulty", json.dumps(faults)] if faults else []),
-            module,
-            *arguments,
-            "-c",
-            str(self.folder / "cogr.toml"),
-            *sets,
-        ]
+        config = ("-c", str(self.folder / "cogr.toml"))
+        altered = (sys.executable, "-m", "tests.altered", json.dumps(constants))
+        return [*altered, *faulty, module, *arguments, *config, *sets]
 
     def start(self, command: list[str]) -> subprocess.Popen[str]:
-        log = (self.folder / f"process-{len(self.processes)}.log").open("w")
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONUNBUFFERED": "1",
-            **self.environment,
-        }
-        with log:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        with (self.folder / f"process-{len(self.processes)}.log").open("w") as log:
             process = subprocess.Popen(
                 command,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 env=environment,
-                preexec_fn=_listening,
+                preexec_fn=listening,
             )
         self.processes.append(process)
         return process
 
-    def worker(self, **settings: str) -> subprocess.Popen[str]:
-        return self.start(self.command("ops.cli", "worker", "--side", "item", "-v", **settings))
+    def worker(self, **more: Any) -> subprocess.Popen[str]:
+        return self.start(self.command("ops.cli", "worker", "--side", "item", "-v", **more))
 
-    def rebuild(self, **settings: str) -> subprocess.Popen[str]:
+    def rebuild(self, **more: Any) -> subprocess.Popen[str]:
         """A coordinator."""
         arguments = ("rebuild", "--side", "item", "--workers", "celery", "--json", "-v")
-        return self.start(self.command("indexers.cli", *arguments, **settings))
+        return self.start(self.command("indexers.cli", *arguments, **more))
 
-    def run(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """`cogr-index` with arguments, to its end."""
-        command = self.command("indexers.cli", *arguments, **settings)
+        command = self.command("indexers.cli", *arguments)
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
-    def calm(self, **settings: str) -> str:
+    def calm(self) -> str:
         """The snapshot of an undisturbed local rebuild with a store of its own, in this process."""
-        values = {
-            **self.settings,
-            **{key.replace("__", "."): value for key, value in settings.items()},
-        }
-        values["store"] = str(self.folder / "calm")
-        for key in (*FIXED, DELAY):
-            values.pop(key, None)
-        sets = [f"{key}={value}" for key, value in values.items()]
-        workspace = Workspace.open(self.folder / "cogr.toml", sets)
-        outcome = rebuild_side(
-            workspace,
-            RebuildRequest("item"),
-            no_bar,
-            print,
-        )
-        return outcome.snapshot.id
+        values = {**self.settings, "store": self.folder / "calm"}
+        sets = [
+            f"{key}={value}" for key, value in values.items() if key not in (*CONSTANTS, *FAULTS)
+        ]
+        return rebuild_here(Workspace.open(self.folder / "cogr.toml", sets)).snapshot.id
 
     def log_of(self, process: subprocess.Popen[str]) -> str:
         return (self.folder / f"process-{self.processes.index(process)}.log").read_text()
@@ -141,56 +113,37 @@ class Fleet:
         answer: dict[str, Any] = json.loads(out)
         return answer
 
-    def status(self, side: Side = "item") -> Overview | None:
-        return overview(self.store, side)
-
     def wait_until(self, true: Callable[[Overview], object], seconds: float = 240.0) -> Overview:
         """Wait for a state of the run."""
         deadline = time.monotonic() + seconds
-        while True:
-            run = self.status()
-            if run is not None and true(run):
-                return run
+        while (run := overview(self.store, "item")) is None or not true(run):
             assert time.monotonic() < deadline, f"it did not come in time: {run}"
             time.sleep(0.15)
-
-    def end(self) -> None:
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
+        return run
 
 
-def kill(process: subprocess.Popen[str]) -> None:
-    """End it as a power cut would."""
-    process.send_signal(signal.SIGKILL)
-    process.wait(30)
+def ended(process: subprocess.Popen[str], by: signal.Signals) -> int:
+    """The status of a process that gets a signal."""
+    process.send_signal(by)
+    return process.wait(300)
 
 
-def _listening() -> None:
+def listening() -> None:
     """Ctrl-C is heard again where this suite was started in the background, which ignores it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
 def fleet_in(
-    folder: Path,
-    redis: RedisSettings,
-    items: int = 240,
-    accidents: Mapping[str, str] | None = None,
-    **settings: str,
+    folder: Path, redis: RedisSettings, items: int = 240, settings: Mapping[str, Any] | None = None
 ) -> Iterator[Fleet]:
     """A shop with a fleet; every process that was started ends with the block."""
     write_thing_shop(folder, items)
-    values = {key.replace("__", "."): value for key, value in settings.items()}
-    fleet = Fleet(folder, redis, values, accidents=accidents or {})
+    fleet = Fleet(folder, redis, settings or {})
     try:
         yield fleet
     finally:
-        fleet.end()
-
-
-@contextmanager
-def no_bar(what: str, total: int) -> Iterator[Advance]:
-    """No progress is shown."""
-    yield lambda _: None
+        for process in fleet.processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()

@@ -16,13 +16,13 @@ from cogr.errors import ServiceError, StorageError
 from indexers.fleet.run_files import new_run, overview
 from indexers.fleet.worker import Worker
 from indexers.rebuild.assembly import Rebuilt
-from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.rebuild.update import UpdateRequest, update_side
+from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace
 from tests.damages import HARMS, damage, files_below
 from tests.indexers.faulty import faulty
-from tests.indexers.fleet.fleet_worlds import no_bar
 from tests.indexers.fleet.in_process import Straight, begin, missing, task
+from tests.shops import rebuild_here, write_jsonl
 
 Rebuild = Callable[[Worker], Rebuilt]
 PLACES = [
@@ -36,8 +36,7 @@ def rebuild_by(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Rebuild
 
     def rebuild(worker: Worker) -> Rebuilt:
         monkeypatch.setattr("indexers.fleet.broker.Broker", lambda *_: Straight(worker))
-        request = RebuildRequest("item", push=False, workers="celery")
-        return rebuild_side(workspace, request, no_bar, lambda _: None)
+        return rebuild_here(workspace, push=False, workers="celery")
 
     return rebuild
 
@@ -63,12 +62,11 @@ def test_a_worker_may_still_write_into_an_earlier_run(
 def test_a_service_that_is_away_stops_the_rebuild_and_the_next_one_goes_on(
     workspace: Workspace, rebuild_by: Rebuild
 ) -> None:
+    told = "no answer 2 times in a row.*went away after 11 answers"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("indexers.fleet.coordinator.SETBACKS", 2)
         patch.setattr("indexers.generators.extractive.Scripted", faulty(away_after=11))
-        with pytest.raises(
-            ServiceError, match="no answer 2 times in a row.*went away after 11 answers"
-        ):
+        with pytest.raises(ServiceError, match=told):
             rebuild_by(Worker(workspace, "one"))
     found = overview(workspace.store, "item")
     assert (found.state, "no answer 2 times" in found.note) == ("stopped", True)
@@ -128,16 +126,13 @@ def test_whatever_is_damaged_of_an_earlier_run_it_can_be_looked_at_and_followed(
         run, _ = begin(workspace)
         Worker(workspace, "here").take(task(run))
         draw = random.Random(f"{how} {number}")
-        damage(
-            draw.choice(list(files_below(Path(workspace.store.url) / "fleet/item/runs" / run.id))),
-            how,
-            draw,
-        )
+        files = files_below(Path(workspace.store.url) / "fleet/item/runs" / run.id)
+        damage(draw.choice([*files]), how, draw)
         overview(workspace.store, "item")
-        shutil.rmtree(Path(workspace.store.url) / "cache", ignore_errors=True)
+        workspace.store.remove("cache")
         rebuild_by(Worker(workspace, "one"))
         assert not missing(workspace)
-        shutil.rmtree(Path(workspace.store.url) / "cache")
+        workspace.store.remove("cache")
 
 
 def test_entities_that_raise_errors_are_found_by_splitting_and_set_aside(
@@ -147,10 +142,8 @@ def test_entities_that_raise_errors_are_found_by_splitting_and_set_aside(
     monkeypatch.setattr("indexers.generators.extractive.Scripted", faulty(accidents=accidents))
     rebuilt = rebuild_by(Worker(workspace, "one"))
     assert set(rebuilt.set_aside) == set(accidents)
-    assert all(
-        "took down 3 workers, the last time: worker one: ValueError: an accident" in why
-        for why in rebuilt.set_aside.values()
-    )
+    told = "took down 3 workers, the last time: worker one: ValueError: an accident"
+    assert all(told in why for why in rebuilt.set_aside.values())
     assert dict(overview(workspace.store, "item").set_aside) == rebuilt.set_aside
     assert rebuild_by(Worker(workspace, "one")).set_aside == rebuilt.set_aside
 
@@ -171,15 +164,13 @@ def test_an_update_on_workers_equals_a_local_one(
     """Only what changed reaches the workers."""
     straight: Any = Straight(Worker(workspace, "here"))
     monkeypatch.setattr("indexers.fleet.broker.Broker", lambda *_: straight)
-    first = rebuild_side(workspace, RebuildRequest("item"), no_bar, lambda _: None).snapshot.id
-    changes = tmp_path / "changes.jsonl"
-    changes.write_text(
-        '{"id": "i1", "title": "another", "text": "thing"}\n{"id": "i2", "deleted": true}\n'
-    )
+    first = rebuild_here(workspace).snapshot.id
+    records = [{"id": "i1", "title": "another", "text": "thing"}, {"id": "i2", "deleted": True}]
+    changes = write_jsonl(tmp_path / "changes.jsonl", records)
     request = UpdateRequest("item", changed=changes, publish=False)
-    on_workers = update_side(workspace, replace(request, workers="celery"), no_bar, lambda _: None)
+    on_workers = update_side(workspace, replace(request, workers="celery"), progress_bar, print)
     assert straight.said == [said for said in straight.said if "done, 1 generated" in said] != []
     workspace.store.remove("cache")
-    local = update_side(workspace, request, no_bar, lambda _: None)
+    local = update_side(workspace, request, progress_bar, print)
     assert on_workers.rebuilt.snapshot.id == local.rebuilt.snapshot.id != first
     assert (on_workers.as_dict()["carried"], local.rebuilt.generated) == (18, 1)

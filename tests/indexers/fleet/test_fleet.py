@@ -5,6 +5,7 @@ undisturbed local rebuild.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 import time
@@ -14,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from cogr.settings.indexing import RedisSettings
-from indexers.fleet.run_files import Attempt, latest_run
+from indexers.fleet.run_files import latest_run, overview
 from indexers.generators import Failure
 from indexers.lease import read_lease
 from tests.indexers.faulty import faulty
-from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in, kill
+from tests.indexers.fleet.fleet_worlds import LAST_DEATHS, LEAST, Fleet, ended, fleet_in
 from tests.indexers.telemetry.test_telemetry import scraped
 
 pytestmark = pytest.mark.slow
@@ -26,14 +27,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def fleet(tmp_path: Path, valkey: RedisSettings) -> Iterator[Fleet]:
-    with fleet_in(tmp_path, valkey, delay="0.01") as fleet:
+    with fleet_in(tmp_path, valkey, settings={"delay": 0.01}) as fleet:
         yield fleet
-
-
-def attempts(fleet: Fleet) -> list[Attempt]:
-    """Every attempt of the run."""
-    folder = latest_run(fleet.store, "item")
-    return folder.attempts() if folder else []
 
 
 def test_two_workers_write_the_snapshot_of_a_local_rebuild(fleet: Fleet) -> None:
@@ -41,28 +36,22 @@ def test_two_workers_write_the_snapshot_of_a_local_rebuild(fleet: Fleet) -> None
     outcome = fleet.outcome(fleet.rebuild())
     assert outcome["snapshot"] == fleet.calm()
     assert (outcome["generated"], outcome["published"]) == (240, True)
-    run = fleet.status()
+    run = overview(fleet.store, "item")
     assert (run.state, run.answered, run.shards, run.held) == ("finished", 240, 0, [])
-    assert {attempt.state for attempt in attempts(fleet)} == {"done"}
-    assert len({attempt.worker for attempt in attempts(fleet)}) == 2
-    for worker in workers:
-        worker.send_signal(signal.SIGTERM)
-        assert worker.wait(120) == 0
+    attempts = latest_run(fleet.store, "item").attempts()
+    assert {attempt.state for attempt in attempts} == {"done"}
+    assert len({attempt.worker for attempt in attempts}) == 2
+    assert [ended(worker, signal.SIGTERM) for worker in workers] == [0, 0]
     # Nothing is missing: no worker and no broker is needed, and none is asked.
-    again = fleet.outcome(fleet.rebuild(redis__url="redis://127.0.0.1:1/0"))
+    again = fleet.outcome(fleet.rebuild(**{"redis.url": "redis://127.0.0.1:1/0"}))
     assert (again["snapshot"], again["generated"]) == (outcome["snapshot"], 0)
 
 
 def test_what_coordinator_and_worker_tell_in_metrics_and_logs(
     tmp_path: Path, valkey: RedisSettings
 ) -> None:
-    told = {
-        "log__format": "json",
-        "metrics__port": "0",
-    }
-    with fleet_in(
-        tmp_path, valkey, items=60, accidents={"i7": "error"}, fleet__last_deaths="2", **told
-    ) as fleet:
+    settings = {"log.format": "json", "metrics.port": 0, "accidents": {"i7": "error"}}
+    with fleet_in(tmp_path, valkey, 60, {**settings, LAST_DEATHS: 2}) as fleet:
         worker = fleet.worker()
         fleet.outcome(fleet.rebuild())
         lines = [
@@ -70,14 +59,9 @@ def test_what_coordinator_and_worker_tell_in_metrics_and_logs(
             for process in fleet.processes
             for line in fleet.log_of(process).splitlines()
         ]
-        port = int(
-            next(line["message"] for line in lines if "Metrics: " in line["message"])
-            .rpartition(":")[2]
-            .split("/")[0]
-        )
-        seen = scraped(port)
-        worker.send_signal(signal.SIGTERM)
-        assert worker.wait(120) == 0
+        told = (re.search(r"Metrics: .*:(\d+)/", line["message"]) for line in lines)
+        seen = scraped(int(next(found[1] for found in told if found)))
+        assert ended(worker, signal.SIGTERM) == 0
     # The worker's own metrics.
     assert seen['cogr_answers_total{outcome="completion",side="item"}'] == 59
     assert seen['cogr_worker_shards_total{outcome="failed",side="item"}'] >= 2
@@ -93,12 +77,12 @@ def test_what_coordinator_and_worker_tell_in_metrics_and_logs(
 def test_a_store_in_s3_where_worker_and_coordinator_are_killed(
     tmp_path: Path, valkey: RedisSettings, s3: str
 ) -> None:
-    with fleet_in(tmp_path, valkey, items=60, delay="0.05", store=f"{s3}/shop") as fleet:
+    with fleet_in(tmp_path, valkey, 60, {"delay": 0.05, "store": f"{s3}/shop"}) as fleet:
         worker = fleet.worker()
-        coordinator = fleet.rebuild(fleet__least="40")
+        coordinator = fleet.rebuild(**{LEAST: 40})
         fleet.wait_until(lambda run: run.answered > 8)
-        kill(worker)
-        kill(coordinator)
+        for process in (worker, coordinator):
+            ended(process, signal.SIGKILL)
         fleet.worker()
         # No lock of this host tells that the holder is dead: the lease has to run out.
         while (
@@ -115,8 +99,8 @@ def test_entities_that_take_workers_down_are_set_aside(
     tmp_path: Path, valkey: RedisSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accidents = {"i7": "kill", "i13": "error"}
-    settings = {"fleet__last_deaths": "2", "fleet__least": "8"}
-    with fleet_in(tmp_path, valkey, items=40, accidents=accidents, **settings) as fleet:
+    settings = {"accidents": accidents, LAST_DEATHS: 2, LEAST: 8}
+    with fleet_in(tmp_path, valkey, 40, settings) as fleet:
         workers = [fleet.worker()]
         coordinator = fleet.rebuild()
         while coordinator.poll() is None:
@@ -131,14 +115,13 @@ def test_entities_that_take_workers_down_are_set_aside(
         assert outcome["snapshot"] == fleet.calm()
         # One death of the whole shard, two of the entity alone.
         assert [worker.poll() for worker in workers[:-1]] == [-signal.SIGKILL] * 3
-        ended = fleet.run("status", "--side", "item", "--json")
-        (run,) = json.loads(ended.stdout)["runs"]
+        (run,) = json.loads(fleet.run("status", "--side", "item", "--json").stdout)["runs"]
         assert "died while running" in run["set_aside"]["i7"]
         assert "ValueError: an accident that was asked for" in run["set_aside"]["i13"]
 
 
 def test_two_coordinators_and_ctrl_c(fleet: Fleet) -> None:
-    fleet.worker(delay="0.3")
+    fleet.worker(delay=0.3)
     first = fleet.rebuild()
     fleet.wait_until(lambda run: run.held and run.answered)
     second = fleet.run("rebuild", "--side", "item", "--workers", "celery")

@@ -8,8 +8,8 @@ Minutes on a CPU, therefore a drill. What is written is vLLM's own affair
 from __future__ import annotations
 
 import importlib.util
+import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -18,15 +18,17 @@ from cogr.settings.indexing import GeneratorSettings, RedisSettings
 from indexers.fleet.run_files import latest_run
 from indexers.generators.vllm_lm import VllmGenerator, VllmOptions, let_modules_be_read
 from indexers.workspace import generator_options
-from tests.indexers.fleet.fleet_worlds import Fleet, fleet_in
+from tests.indexers.fleet.fleet_worlds import LEAST, Fleet, ended, fleet_in
 from tests.indexers.telemetry.test_telemetry import scraped
 from tests.smollm2 import smollm2
 
 MODEL = {
-    "generator__name": "vllm",
-    "generator__vllm__max_model_len": "768",
-    "generator__sampling__max_tokens": "12",
-    "rebuild__max_failure_share": "1",
+    "generator.name": "vllm",
+    "generator.vllm.max_model_len": 768,
+    "generator.sampling.max_tokens": 12,
+    "rebuild.max_failure_share": 1,
+    "metrics.port": 0,
+    LEAST: 4,
 }
 
 needs_the_model = pytest.mark.skipif(
@@ -43,12 +45,7 @@ def workers_of(fleet: Fleet) -> list[str]:
 
 def port_of(fleet: Fleet) -> int:
     """Where the worker's metrics are, as it said last."""
-    lines = [
-        line
-        for line in fleet.log_of(fleet.processes[0]).splitlines()
-        if line.startswith("Metrics: ")
-    ]
-    return int(lines[-1].rpartition(":")[2].split("/")[0])
+    return int(re.findall(r"^Metrics: .*:(\d+)/", fleet.log_of(fleet.processes[0]), re.M)[-1])
 
 
 @needs_the_model
@@ -58,15 +55,7 @@ def port_of(fleet: Fleet) -> int:
 def test_one_engine_for_many_shards_another_one_by_a_new_process(
     tmp_path: Path, valkey: RedisSettings
 ) -> None:
-    with fleet_in(
-        tmp_path,
-        valkey,
-        items=12,
-        metrics__port="0",
-        fleet__least="4",
-        **MODEL,
-        generator__model=smollm2(),
-    ) as fleet:
+    with fleet_in(tmp_path, valkey, 12, {**MODEL, "generator.model": smollm2()}) as fleet:
         worker = fleet.worker()
         outcome = fleet.outcome(fleet.rebuild(), seconds=1200)
         assert outcome["generated"] == 12
@@ -85,10 +74,7 @@ def test_one_engine_for_many_shards_another_one_by_a_new_process(
         assert worker.poll() is None
         assert "Starting anew" in fleet.log_of(worker)
         assert scraped(port_of(fleet))["cogr_worker_engine_load_duration_seconds_count"] == 1
-        worker.send_signal(signal.SIGTERM)
-        began = time.monotonic()
-        assert worker.wait(300) == 0, fleet.log_of(worker)
-        assert time.monotonic() - began < 300
+        assert ended(worker, signal.SIGTERM) == 0, fleet.log_of(worker)
 
 
 @pytest.mark.parametrize("cpu", [False, True])

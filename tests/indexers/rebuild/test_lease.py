@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,12 @@ from cogr.settings import load_settings
 from cogr.store import Store
 from indexers.backends.memory import MemoryBackend
 from indexers.lease import Lease, acquire, lease_to_rebuild
-from indexers.rebuild.run import RebuildRequest, Run, rebuild_side
+from indexers.rebuild.run import RebuildRequest, Run
 from indexers.rebuild.update import UpdateRequest, update_side
+from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace
 from tests.damages import HARMS, damage
-from tests.indexers.fleet.fleet_worlds import no_bar
-from tests.shops import write_thing_shop
+from tests.shops import rebuild_here, write_thing_shop
 
 
 @pytest.fixture
@@ -94,21 +93,18 @@ def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_
     shared = Workspace(
         workspace.settings.model_copy(update={"store": f"memory://{uuid.uuid4().hex}"})
     )
-    request = RebuildRequest("item")
     with acquire(shared.store, lease_to_rebuild("item"), "rebuild on another host", 30):
         for workers in ("local", "celery"):
             with pytest.raises(LockedError, match="rebuild on another host"):
-                rebuild_side(shared, replace(request, workers=workers), no_bar, lambda _: None)
+                rebuild_here(shared, workers=workers)
         with pytest.raises(LockedError, match="rebuild on another host"):
-            update_side(
-                shared, UpdateRequest("item", since=datetime.now(UTC)), no_bar, lambda _: None
-            )
-    assert rebuild_side(shared, request, no_bar, lambda _: None).published
+            update_side(shared, UpdateRequest("item", since=datetime.now(UTC)), progress_bar, print)
+    assert rebuild_here(shared).published
     with (
-        Run(shared, request, no_bar, print).held(),
+        Run(shared, RebuildRequest("item"), progress_bar, print).held(),
         pytest.raises(LockedError, match="rebuild --side item"),
     ):
-        rebuild_side(shared, replace(request, workers="celery"), no_bar, lambda _: None)
+        rebuild_here(shared, workers="celery")
 
 
 def test_a_rebuild_that_has_lost_its_lease_publishes_nothing(
@@ -123,6 +119,6 @@ def test_a_rebuild_that_has_lost_its_lease_publishes_nothing(
     rivals: list[Lease] = []
     monkeypatch.setattr(MemoryBackend, "verify", taken_over)
     with pytest.raises(LockedError, match="has taken over the rebuild of items"):
-        rebuild_side(workspace, RebuildRequest("item"), no_bar, lambda _: None)
+        rebuild_here(workspace)
     rivals[0].release()
     assert workspace.backend.serving()["item"] is None

@@ -28,6 +28,7 @@ from indexers.rebuild.plan import Carried, Job, make_plan
 from indexers.rebuild.run import generate_and_freeze, job_by
 from indexers.workspace import Workspace
 from tests.indexers.faulty import Faulty
+from tests.indexers.fleet.fleet_worlds import listening
 from tests.shops import SCRIPTED, training_shop, write_thing_shop
 
 ITEMS = [Item(f"i{n:03d}", f"Title {n}", f"text of {n % 7} words") for n in range(100)]
@@ -128,11 +129,6 @@ def test_a_querys_weights_and_confidence_are_kept_and_an_items_are_not(tmp_path:
     assert list(generate_and_freeze(carried).snapshot.rows()) == unweighted
     row = next(rebuilt(tmp_path, Weighing()).snapshot.rows())
     assert (row.weights, row.confidence) == ((), None)
-
-
-def listening() -> None:
-    """Ctrl-C is heard again where this suite was started in the background, which ignores it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.slow

@@ -22,14 +22,12 @@ from indexers.backends import Verified
 from indexers.backends.memory import MemoryBackend
 from indexers.generators import Failure
 from indexers.lease import held_lease, lease_to_switch
-from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.release.order import read_history
 from indexers.workspace import Workspace
 from tests.commands import Command, Ended
 from tests.indexers.conftest import ITEMS, LABELS, QUERIES
 from tests.indexers.faulty import faulty
-from tests.indexers.fleet.fleet_worlds import no_bar
-from tests.shops import write_jsonl, write_shop
+from tests.shops import rebuild_here, write_jsonl, write_shop
 from trainers.project import Project
 
 CONFIGURATION = """
@@ -167,10 +165,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[st
     def rebuilt(side: Side, items: list[dict[str, str]], *, publish: bool) -> str:
         write_jsonl(folder / "data" / "items.jsonl", items)
         all_pass = ["publish.tolerance=1", "rebuild.max_failure_share=1"]
-        workspace = Workspace.open(config, all_pass)
-        request = RebuildRequest(side, publish=publish)
-        outcome = rebuild_side(workspace, request, no_bar, lambda _: None)
-        return outcome.snapshot.id
+        return rebuild_here(Workspace.open(config, all_pass), side, publish=publish).snapshot.id
 
     with pytest.MonkeyPatch.context() as here:
         here.chdir(folder)
