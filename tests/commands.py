@@ -43,6 +43,13 @@ MODULES = {"cogr-index": "indexers.cli", "cogr-train": "trainers.cli", "cogr-ops
 """Of our programs."""
 
 
+def done(command: Command, *arguments: object) -> Any:
+    """What a command that ends well says as JSON."""
+    ended = command(*arguments, "--json")
+    assert ended.status == 0, ended.err
+    return ended.json
+
+
 def run_here(
     main: Callable[[], Any],
     monkeypatch: pytest.MonkeyPatch,

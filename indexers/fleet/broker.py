@@ -93,17 +93,13 @@ def make_app(redis: RedisSettings) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         # Results are files; the broker carries only names of shards.
-        result_backend=None,
         task_ignore_result=True,
-        task_serializer="json",
         accept_content=["json"],
         # A worker takes its next message when it has done its shard.
         task_acks_late=True,
         worker_prefetch_multiplier=1,
-        worker_send_task_events=False,
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
-        worker_cancel_long_running_tasks_on_connection_loss=False,
     )
     return app
 

@@ -128,7 +128,7 @@ class Coordinator:
 
     def _wait(self, unsent: list[str]) -> None:
         # Until every shard is over, or nobody is at one for two looks.
-        idle, looked, away = 0, time.monotonic(), 0.0
+        idle, looked, away, side = 0, time.monotonic(), 0.0, self._job.side
         while idle < 2:
             self._lease.check()
             left = set(self._folder.names("shards"))
@@ -136,7 +136,9 @@ class Coordinator:
             if not (self._missing and left):
                 break
             try:
-                self._send(unsent)
+                while unsent:
+                    self._broker.send(Message(side=side, run=self._run.id, shard=unsent[0]))
+                    del unsent[0]
                 if time.monotonic() - looked >= LOOK_SECONDS:
                     idle, looked = 0 if self._busy(left) else idle + 1, time.monotonic()
                 away = 0.0
@@ -146,13 +148,8 @@ class Coordinator:
                     self._say(f"{error} Waiting for it; workers finish their shards.")
                 if time.monotonic() - max(away, self._grown) > PATIENCE_SECONDS:
                     raise
-            prometheus.BROKER_UP.labels(self._job.side).set(not away)
+            prometheus.BROKER_UP.labels(side).set(not away)
             time.sleep(POLL_SECONDS)
-
-    def _send(self, unsent: list[str]) -> None:
-        while unsent:
-            self._broker.send(Message(side=self._job.side, run=self._run.id, shard=unsent[0]))
-            del unsent[0]
 
     def _busy(self, left: set[str]) -> bool:
         waiting = self._broker.waiting()

@@ -145,11 +145,9 @@ class RunFolder:
 
 def new_run(store: Store, side: Side) -> RunFolder:
     """The folder of a new run. Those of earlier runs are removed: workers see that and stop."""
-    earlier = f"fleet/{side}/runs"
-    for run in store.list(earlier):
-        # A worker may still write there; what it leaves, the next run removes.
-        with suppress(OSError):
-            store.remove(f"{earlier}/{run}")
+    # A worker may still write there; what it leaves, the next run removes.
+    with suppress(OSError):
+        store.remove(f"fleet/{side}/runs")
     return RunFolder(store, side, str(time.time_ns()))
 
 

@@ -133,8 +133,7 @@ class Worker:
 
     def _try(self, run: FleetRun, attempt: RunningAttempt) -> None:
         try:
-            generator = self.generator_of(run)
-            self._generate(run, generator, attempt)
+            self._generate(run, self.generator_of(run), attempt)
         except RestartNeededError:
             self.restart_needed = True
             attempt.end("stopped", "this worker starts anew with another generator")
@@ -149,16 +148,10 @@ class Worker:
         if keyed is None:
             attempt.end("declined", "the file of its requests is gone or damaged")
             return
-        last = prometheus.LAST_ANSWER.labels(run.side)
-
-        def each() -> None:
-            attempt.items += 1
-            last.set_to_current_time()
-
         cache = GenerationCache(self._store, run.fingerprint)
         attempt.begin()
         try:
-            transient = generate_into(cache, run.side, generator, keyed, each, attempt.stopping)
+            transient = generate_into(cache, run.side, generator, keyed, attempt.answered)
         finally:
             faulthandler.cancel_dump_traceback_later()
         left = len(keyed) - attempt.items
@@ -196,6 +189,8 @@ class RunningAttempt:
         """From now on a death counts against the shard, and a generator that hangs ends the
         process, which says in which calls it was.
         """
+        # Without an answer it is 0, which an alert looks at.
+        self._last = prometheus.LAST_ANSWER.labels(self.folder.side)
         self._began = time.monotonic()
         self._write(state="running")
         self._watch()
@@ -203,10 +198,12 @@ class RunningAttempt:
     def _watch(self) -> None:
         faulthandler.dump_traceback_later(STUCK_SECONDS, exit=True, file=_STDERR)
 
-    def stopping(self) -> bool:
-        """Asked after each answer, whether to stop now: the worker shall end, the shard's time or
+    def answered(self) -> bool:
+        """Count an answer. Returns whether to stop now: the worker shall end, the shard's time or
         the run is over.
         """
+        self.items += 1
+        self._last.set_to_current_time()
         now = time.monotonic()
         if self._stopping() or now - self._began > SHARD_SECONDS:
             return True

@@ -343,8 +343,7 @@ def generate_into(
     side: Side,
     generator: Generator,
     keyed: Iterable[Keyed],
-    each: Callable[[], None] = lambda: None,
-    stopping: Callable[[], bool] = lambda: False,
+    each: Callable[[], object] = lambda: None,
     most: int | None = None,
 ) -> dict[str, str]:
     """Generate answers, and write them to the cache as they come. Returns the reasons of the
@@ -353,8 +352,7 @@ def generate_into(
 
     Args:
         keyed: the requests, at least one; read as fast as the generator takes them.
-        each: called after every answer.
-        stopping: asked after every answer; True ends the stream.
+        each: called after every answer; the stream ends where it returns True.
         most: answers between two writes; FLUSH_ANSWERS by default.
 
     Raises:
@@ -367,8 +365,7 @@ def generate_into(
     try:
         for answer in generator.generate(_requests(unread, asked)):
             writer.add(asked.pop(answer.id), answer)
-            each()
-            if stopping():
+            if each() is True:
                 return writer.transient
     finally:
         writer.flush()

@@ -5,16 +5,16 @@ verify, switch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError, SnapshotError
 from cogr.matching.mirror import Mirror
-from cogr.records import Entity, ProgressBar, Query, Say, Side
+from cogr.records import ProgressBar, Query, Say, Side
 from cogr.snapshots import Row, Snapshot
-from indexers.generators import Generator, batched
+from indexers.generators import batched
 from indexers.generators.statistical import LEAST_QUERIES
 from indexers.generators.statistical.generator import KeptFit, Statistical, is_installed
 from indexers.inspection import remarks
@@ -59,33 +59,19 @@ class RebuildRequest:
 def make_job(workspace: Workspace, request: RebuildRequest) -> Job:
     """The job that the settings and the command line describe; opens the generator."""
     side, name = request.side, request.generator
-    entities = workspace.dataset.entities(side)
-    generator = workspace.generator(side, name)
-    parent = workspace.backend.serving().get(side) if request.push else None
-    job = job_by(generator, workspace, side, entities[: request.limit], parent=parent, name=name)
+    entities = workspace.dataset.entities(side)[: request.limit]
     choice = workspace.choice(side, name)
     weighs = side == "query" and choice.name != "statistical"
-    weigh = weigher(workspace, serving=request.push) if weighs else None
-    return replace(job, why=choice.why, weigh=weigh)
-
-
-def job_by(
-    generator: Generator,
-    workspace: Workspace,
-    side: Side,
-    entities: Sequence[Entity],
-    *,
-    parent: str | None = None,
-    round_: int = 0,
-    name: str | None = None,
-) -> Job:
-    """The job of writing these entities' keywords with an open generator.
-
-    Args:
-        name: the generator's, where it is not that of the settings: the prompt is cut for it.
-    """
-    prompt = prompts_for(workspace, side, entities, name)
-    return Job(workspace, side, entities, generator, prompt, parent, round_)
+    return Job(
+        workspace,
+        side,
+        entities,
+        workspace.generator(side, name),
+        prompts_for(workspace, side, entities, name),
+        parent=workspace.backend.serving().get(side) if request.push else None,
+        why=choice.why,
+        weigh=weigher(workspace, serving=request.push) if weighs else None,
+    )
 
 
 def plan_rebuild(workspace: Workspace, request: RebuildRequest) -> Mapping[str, Any]:

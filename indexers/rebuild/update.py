@@ -9,7 +9,7 @@ of known queries. `update_both` then writes the queries anew that gain by other 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -159,7 +159,14 @@ class GainingQueries(Update):
     def load(self) -> Job:
         parent, joined = self.workspace.serving("query").base, self._items.rebuilt.snapshot.id
         whole = _on_kept_fit(make_job(self.workspace, self.request), parent, joined)
-        self.changes = _gaining(whole, parent, self._items.changes.upserts.keys())
+        if not isinstance(whole.generator, KeptFit):
+            raise SettingsError(
+                "--side both needs the fit of statistical that wrote what serves, and the store "
+                "has none; run cogr-index rebuild --side item, then --side query."
+            )
+        ids = whole.generator.gaining(self._items.changes.upserts.keys())
+        upserts = {row.id: Query(row.id, row.text) for row in parent.rows() if row.id in ids}
+        self.changes = Changes("query", upserts, frozenset())
         return narrowed(whole, parent, self.changes)
 
 
@@ -180,18 +187,6 @@ def _in_known_words(whole: Job) -> Job:
         return whole
     within = generator.within(queries, workspace.settings.keywords.k_max)
     return replace(whole, generator=within)
-
-
-def _gaining(whole: Job, parent: Snapshot, items: Collection[str]) -> Changes:
-    """The known queries that gain by these items, as changes."""
-    if not isinstance(whole.generator, KeptFit):
-        raise SettingsError(
-            "--side both needs the fit of statistical that wrote what serves, and the store has "
-            "none; run cogr-index rebuild --side item, then --side query."
-        )
-    ids = whole.generator.gaining(items)
-    upserts = {row.id: Query(row.id, row.text) for row in parent.rows() if row.id in ids}
-    return Changes("query", upserts, frozenset())
 
 
 def _on_kept_fit(whole: Job, parent: Snapshot, items: str | None = None) -> Job:
@@ -215,10 +210,11 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:
     """
     _check_written_alike(whole, parent.manifest)
     child = replace(whole, parent=parent.id, round=parent.manifest.round)
-    if not _carries(whole, parent):
-        _check_same_entities(
-            whole, {*parent.ids()} - changes.deletes | changes.upserts.keys(), parent
-        )
+    read, now = (
+        of.get("dataset_hash") for of in (parent.manifest.generator, whole.generator.fingerprint)
+    )
+    if read != now or whole.template.shows_results:
+        _check_same_entities(whole, changes, parent)
         return child
     aside = read_set_aside(parent.store, parent.id)
     # Transient failures are generated again, as in a rebuild; permanent ones are in the cache.
@@ -231,15 +227,16 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:
 
 
 def _check_written_alike(job: Job, manifest: Manifest) -> None:
-    settings = job.workspace.settings
-    k_max, fields = settings.keywords.k_max, settings.publish.fields
+    settings, generator = job.workspace.settings, job.generator.fingerprint
+    k_max = settings.keywords.k_max
+    had, fields = ({*some} for some in (manifest.fields, settings.publish.fields))
+    had_named, named = (", ".join(sorted(some)) or "none" for some in (had, fields))
     reasons = {
-        "by another generator": options_hash(job.generator.fingerprint)
-        != options_hash(manifest.generator),
+        "by another generator": options_hash(generator) != options_hash(manifest.generator),
         "with another prompt": manifest.prompt_hash != job.template.hash,
         f"with a budget of {manifest.k_max} keywords instead of {k_max}": manifest.k_max != k_max,
-        f"with the item fields {_named(manifest.fields)} instead of {_named(fields)} "
-        "(publish.fields)": job.side == "item" and set(manifest.fields) != set(fields),
+        f"with the item fields {had_named} instead of {named} (publish.fields)": job.side == "item"
+        and had != fields,
     }
     for reason, holds in reasons.items():
         if holds:
@@ -250,19 +247,8 @@ def _check_written_alike(job: Job, manifest: Manifest) -> None:
             )
 
 
-def _named(fields: Iterable[str]) -> str:
-    return ", ".join(sorted(fields)) or "none"
-
-
-def _carries(job: Job, parent: Snapshot) -> bool:
-    read, now = (
-        parent.manifest.generator.get("dataset_hash"),
-        job.generator.fingerprint.get("dataset_hash"),
-    )
-    return read == now and not job.template.shows_results
-
-
-def _check_same_entities(job: Job, expected: set[str], parent: Snapshot) -> None:
+def _check_same_entities(job: Job, changes: Changes, parent: Snapshot) -> None:
+    expected = {*parent.ids()} - changes.deletes | changes.upserts.keys()
     given = {entity.id for entity in job.entities}
     if given == expected:
         return

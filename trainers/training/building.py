@@ -32,7 +32,6 @@ from indexers.generators import make_generator
 from indexers.generators.model_folders import encode
 from indexers.rebuild.assembly import freeze
 from indexers.rebuild.plan import Job, generate_missing, make_plan, prompts_for
-from indexers.rebuild.run import job_by
 from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace, generator_options
 from trainers.training import ranks
@@ -185,7 +184,8 @@ def _job(workspace: Workspace, build: Build) -> Iterator[Job]:
     )
     options |= {"evidence": build.evidence} if build.evidence else {}
     with make_generator(options, side, workspace.dataset, workspace.store) as writer:
-        yield job_by(writer, workspace, side, chosen, parent=build.parent, round_=build.round)
+        prompt = prompts_for(workspace, side, chosen)
+        yield Job(workspace, side, chosen, writer, prompt, build.parent, build.round)
 
 
 def _settings(

@@ -19,8 +19,9 @@ from cogr.errors import CogrError
 from cogr.store import Store
 from indexers.backends.memory import MemoryBackend
 from indexers.cli import app
+from tests.commands import Command, done
 from tests.damages import HARMS, damage, files_below
-from tests.indexers.conftest import CONFIGURATION, ITEMS, LABELS, QUERIES, Command
+from tests.indexers.conftest import CONFIGURATION, ITEMS, LABELS, QUERIES
 from tests.shops import write_jsonl, write_shop
 
 TEXTS = ("living room sofa", "green couch", "oak table")
@@ -61,24 +62,24 @@ class World:
     files: list[Path]
 
     @property
-    def commands(self) -> list[list[str]]:
+    def commands(self) -> list[str]:
         old_item, old_query, item, query = self.ids
         return [
-            ["list"],
-            ["list", "--json"],
-            ["search", "oak table"],
-            ["prune", "--keep", "1", "--files"],
-            ["prune", "--keep", "0", "--dry-run"],
-            ["rollback"],
-            ["verify"],
-            ["verify", "--quick"],
-            ["publish", item, "--no-switch"],
-            ["publish", old_item, old_query],
-            ["publish", item, query],
-            ["diff", old_item, item],
-            ["export", "keywords", "out.jsonl"],
-            ["update", "--side", "item", "--changed", "changes.jsonl"],
-            ["status"],
+            "list",
+            "list --json",
+            "search sofa",
+            "prune --keep 1 --files",
+            "prune --keep 0 --dry-run",
+            "rollback",
+            "verify",
+            "verify --quick",
+            f"publish {item} --no-switch",
+            f"publish {old_item} {old_query}",
+            f"publish {item} {query}",
+            f"diff {old_item} {item}",
+            "export keywords out.jsonl",
+            "update --side item --changed changes.jsonl",
+            "status",
         ]
 
 
@@ -123,11 +124,14 @@ def test_nothing_ends_in_a_traceback_serves_other_keywords_or_stays_broken(
         harmed = draw.choice(world.files)
         damage(Path(".cogr") / harmed, how, draw)
         for command in draw.sample(world.commands, 2):
-            met = run(*command)
+            met = run(*command.split())
             status = getattr(met.exception, "exit_status", met.exit_code)
             ours = met.exception is None or isinstance(met.exception, CogrError | SystemExit)
             assert (ours, status in (0, 1, 2)) == (True, True), (harmed, command, met.exc_info)
-        _check_answers(world, harmed)
+        # What is answered is what the pair that serves answered before; without a query side it may
+        # be generated otherwise.
+        if (pair := serving()) in world.expected:
+            assert answered().items() <= world.expected[pair].items(), harmed
         for side in draw.sample(["item", "query"], 2):
             met = run("rebuild", "--side", side)
             assert met.exit_code == 0, (harmed, met)
@@ -135,55 +139,41 @@ def test_nothing_ends_in_a_traceback_serves_other_keywords_or_stays_broken(
         assert answered() == world.expected[last], harmed
 
 
-def _check_answers(world: World, harmed: Path) -> None:
-    """What is answered is what the pair that serves answered before; without a query side it may be
-    generated otherwise.
-    """
-    pair, found = serving(), answered()
-    if pair in world.expected:
-        assert found.items() <= world.expected[pair].items(), harmed
-
-
 @pytest.mark.parametrize("name", ["keywords.parquet", "manifest.json"])
 @pytest.mark.parametrize("how", HARMS)
 def test_a_rebuild_makes_a_damaged_snapshot_again_and_says_so(
     shop: Path, cogr_index: Command, caplog: pytest.LogCaptureFixture, name: str, how: str
 ) -> None:
-    made = cogr_index("rebuild", "--side", "item", "--json").json["snapshot"]
+    made = done(cogr_index, "rebuild", "--side", "item")["snapshot"]
     file = shop / ".cogr/snapshots" / made / name
     damage(file, how, random.Random(1))
-    again = cogr_index("rebuild", "--side", "item", "--json")
-    assert (again.status, again.json["snapshot"]) == (0, made), again.err
+    assert done(cogr_index, "rebuild", "--side", "item")["snapshot"] == made
     assert cogr_index("verify").status == 0
     # A folder without a manifest does not exist: nothing is wrong with it.
     assert ("was damaged, and is written again" in caplog.text) is (
         (name, how) != ("manifest.json", "gone")
     )
-    assert cogr_index("list", "--json").json["snapshots"][0]["state"] == "serving"
+    assert done(cogr_index, "list")["snapshots"][0]["state"] == "serving"
 
 
 def test_list_and_prune_show_a_damaged_snapshot_and_go_on(shop: Path, cogr_index: Command) -> None:
-    ids = [
-        cogr_index("rebuild", "--side", "item", "--generator", kind, "--no-publish", "--json").json[
-            "snapshot"
-        ]
-        for kind in ("scripted", "extractive")
-    ]
-    cogr_index("publish", ids[1])
-    (shop / ".cogr/snapshots" / ids[0] / "manifest.json").write_bytes(b"")
-    rows = {row["snapshot"]: row for row in cogr_index("list", "--json").json["snapshots"]}
-    assert {id_: row["state"] for id_, row in rows.items()} == {
-        ids[0]: "damaged",
-        ids[1]: "serving",
-    }
-    assert "is broken" in rows[ids[0]]["damage"]
-    shown = cogr_index("list")
-    assert "damaged" in shown.out
-    assert f"The manifest of snapshot {ids[0]}" in shown.out
-    planned = cogr_index("prune", "--keep", 1, "--files", "--dry-run", "--json").json
-    assert (planned["from_store"], list(planned["damaged"])) == ([ids[0]], [ids[0]])
-    assert cogr_index("prune", "--keep", 1, "--files").status == 0
-    assert [row["snapshot"] for row in cogr_index("list", "--json").json["snapshots"]] == [ids[1]]
+    rebuild = ("rebuild", "--side", "item", "--no-publish", "--generator")
+    broken, whole = (
+        done(cogr_index, *rebuild, kind)["snapshot"] for kind in ("scripted", "extractive")
+    )
+    cogr_index("publish", whole)
+    (shop / ".cogr/snapshots" / broken / "manifest.json").write_bytes(b"")
+    rows = {row["snapshot"]: row for row in done(cogr_index, "list")["snapshots"]}
+    states = {id_: row["state"] for id_, row in rows.items()}
+    assert states == {broken: "damaged", whole: "serving"}
+    assert "is broken" in rows[broken]["damage"]
+    shown = cogr_index("list").out
+    assert all(told in shown for told in ("damaged", f"The manifest of snapshot {broken}"))
+    prune = ("prune", "--keep", 1, "--files")
+    planned = done(cogr_index, *prune, "--dry-run")
+    assert (planned["from_store"], list(planned["damaged"])) == ([broken], [broken])
+    done(cogr_index, *prune)
+    assert [row["snapshot"] for row in done(cogr_index, "list")["snapshots"]] == [whole]
 
 
 def test_a_manifest_of_another_name_makes_nothing_outside_the_store_go(
@@ -193,10 +183,9 @@ def test_a_manifest_of_another_name_makes_nothing_outside_the_store_go(
     precious = shop / "precious"
     precious.mkdir()
     (precious / "manifest.json").write_text("{}")
-    made = cogr_index(
-        "rebuild", "--side", "item", "--generator", "scripted", "--no-push", "--json"
-    ).json["snapshot"]
-    cogr_index("rebuild", "--side", "item")
+    rebuild = ("rebuild", "--side", "item")
+    made = done(cogr_index, *rebuild, "--generator", "scripted", "--no-push")["snapshot"]
+    cogr_index(*rebuild)
     file = shop / ".cogr/snapshots" / made / "manifest.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "id": id_, "checksum": ""}))
     assert cogr_index("publish", made).status == 2
@@ -226,8 +215,7 @@ def test_a_damaged_record_of_what_serves_is_refused_until_it_is_removed(
     again = ("rebuild", "--side", "item", "--generator", "scripted")
     for command in (("rollback",), again):
         refused = cogr_index(*command)
-        assert (refused.status, f"{name} in " in refused.err) == (2, True), refused.err
-        assert "is damaged; " in refused.err
-        assert "remove it" in refused.err
+        assert refused.status == 2
+        assert all(told in refused.err for told in (f"{name} in ", "is damaged; ", "remove it"))
     (shop / ".cogr" / name).unlink()
     assert cogr_index(*again).status == 0

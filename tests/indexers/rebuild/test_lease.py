@@ -30,35 +30,42 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(load_settings(tmp_path / "cogr.toml"))
 
 
+ITEM = lease_to_rebuild("item")
+
+
+def taken(store: Store, seconds: float = 30.0, **more: Any) -> Lease:
+    return acquire(store, ITEM, "rebuild", seconds, **more)
+
+
 def test_one_of_two_coordinators_is_refused_and_takes_over_after_a_release(store: Store) -> None:
-    with acquire(store, lease_to_rebuild("item"), "rebuild", 30) as first:
+    with taken(store) as first:
         with pytest.raises(LockedError, match="holds the rebuild of items"):
-            acquire(store, lease_to_rebuild("item"), "rebuild", 30)
+            taken(store)
         with acquire(store, lease_to_rebuild("query"), "rebuild", 30) as other:
             assert other.term == 1
         first.check()
-    with acquire(store, lease_to_rebuild("item"), "rebuild", 30) as second:
+    with taken(store) as second:
         assert second.term == 2
 
 
 @pytest.mark.parametrize("how", HARMS)
 def test_a_damaged_lease_keeps_nobody_out(store: Store, how: str) -> None:
     for number in range(10):
-        acquire(store, lease_to_rebuild("item"), "rebuild", 5.0, has_file_lock=True).release()
+        taken(store, has_file_lock=True).release()
         (name,) = store.list("fleet/item/lease")
         if Path(store.url).is_dir():
             damage(Path(store.url) / "fleet/item/lease" / name, how, random.Random(number))
-    acquire(store, lease_to_rebuild("item"), "rebuild", 5.0, has_file_lock=True).release()
+    taken(store, has_file_lock=True).release()
 
 
 def test_a_silent_holder_is_replaced_and_notices(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with acquire(store, lease_to_rebuild("item"), "rebuild", 0.4) as first:
+    with taken(store, 0.4) as first:
         # It hangs: its thread does not come to write.
         monkeypatch.setattr(first, "write", lambda **_: None)
         time.sleep(0.5)
-        with acquire(store, lease_to_rebuild("item"), "rebuild", 0.4) as second:
+        with taken(store, 0.4) as second:
             assert second.term == 2
             with pytest.raises(LockedError, match="has taken over"):
                 first.check()
@@ -68,20 +75,19 @@ def test_a_silent_holder_is_replaced_and_notices(
 def test_a_holder_with_a_wrong_clock_is_not_replaced(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with acquire(store, lease_to_rebuild("item"), "rebuild", 0.4):
+    with taken(store, 0.4):
         real = time.time
         for wrong in (-3600, 3600):
             monkeypatch.setattr("indexers.lease.time.time", lambda wrong=wrong: real() + wrong)
             with pytest.raises(LockedError):
-                acquire(store, lease_to_rebuild("item"), "rebuild", 0.4)
+                taken(store, 0.4)
         monkeypatch.undo()
 
 
 def test_a_lease_of_a_dead_process_of_this_host_is_free_at_once(store: Store) -> None:
-    first = acquire(store, lease_to_rebuild("item"), "rebuild", 300)
-    first.stop_renewing()
+    taken(store, 300).stop_renewing()
     began = time.monotonic()
-    with acquire(store, lease_to_rebuild("item"), "rebuild", 300, has_file_lock=True) as second:
+    with taken(store, 300, has_file_lock=True) as second:
         assert second.term == 2
     assert time.monotonic() - began < 5
 
@@ -90,30 +96,28 @@ def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_
     workspace: Workspace,
 ) -> None:
     """Over a shared store; here no lock of this host helps."""
-    shared = Workspace(
-        workspace.settings.model_copy(update={"store": f"memory://{uuid.uuid4().hex}"})
-    )
-    with acquire(shared.store, lease_to_rebuild("item"), "rebuild on another host", 30):
+    elsewhere = {"store": f"memory://{uuid.uuid4().hex}"}
+    shared = Workspace(workspace.settings.model_copy(update=elsewhere))
+    update = UpdateRequest("item", since=datetime.now(UTC))
+    with acquire(shared.store, ITEM, "rebuild on another host", 30):
         for workers in ("local", "celery"):
             with pytest.raises(LockedError, match="rebuild on another host"):
                 rebuild_here(shared, workers=workers)
         with pytest.raises(LockedError, match="rebuild on another host"):
-            update_side(shared, UpdateRequest("item", since=datetime.now(UTC)), progress_bar, print)
+            update_side(shared, update, progress_bar, print)
     assert rebuild_here(shared).published
-    with (
-        Run(shared, RebuildRequest("item"), progress_bar, print).held(),
-        pytest.raises(LockedError, match="rebuild --side item"),
-    ):
+    holding = Run(shared, RebuildRequest("item"), progress_bar, print).held()
+    with holding, pytest.raises(LockedError, match="rebuild --side item"):
         rebuild_here(shared, workers="celery")
 
 
 def test_a_rebuild_that_has_lost_its_lease_publishes_nothing(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, kind = MemoryBackend.verify, lease_to_rebuild("item")
+    real = MemoryBackend.verify
 
     def taken_over(self: MemoryBackend, *given: Any, **more: Any) -> Any:
-        rivals.append(acquire(workspace.store, kind, "rival", 60, has_file_lock=True))
+        rivals.append(taken(workspace.store, has_file_lock=True))
         return real(self, *given, **more)
 
     rivals: list[Lease] = []

@@ -22,7 +22,7 @@ from indexers.generators.statistical import judge_evidence
 from indexers.generators.statistical.generator import KeptFit, Statistical, new_ids
 from indexers.inspection import examine
 from indexers.workspace import Workspace
-from tests.commands import Command, Ended
+from tests.commands import Command, done
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave
 from tests.indexers.generators.test_judging import listed
 from tests.shops import read_jsonl, sample_shop, write_jsonl, write_shop
@@ -95,11 +95,7 @@ def at(endpoint: FakeEndpoint) -> list[str]:
     return [part for name, of in values.items() for part in ("--set", f"generator.{name}={of}")]
 
 
-def update_with(endpoint: FakeEndpoint, cogr_index: Command) -> Ended:
-    asked = ("--changed", "new.jsonl", "--no-publish", "--json")
-    ended = cogr_index("update", "--side", "item", *asked, *at(endpoint))
-    assert ended.status == 0, ended.err
-    return ended
+UPDATE = ("update", "--side", "item", "--no-publish", "--changed")
 
 
 def f1_of_sets(dataset: Dataset, found: Mapping[str, frozenset[str]]) -> float:
@@ -115,24 +111,24 @@ def test_new_items_join_a_fit(
     monkeypatch.setattr(judge_evidence, "MOST_PAIRS", 1500)
     monkeypatch.setattr(judge_evidence, "MOST_FITTED", 300)
     for side in ("item", "query"):
-        assert cogr_index("rebuild", "--side", side).status == 0
+        done(cogr_index, "rebuild", "--side", side)
     whole, old = sample_shop(), workspace_of(folder)
     first = old.serving("item")
     write_jsonl(folder / "data" / "items.jsonl", read_jsonl(CATALOGUE / "items.jsonl"))
     # What a judge knows of them helps, and each pair is asked once.
     with FakeEndpoint(knowing(whole)) as endpoint:
-        judged = update_with(endpoint, cogr_index)
+        judged = cogr_index(*UPDATE, "new.jsonl", *at(endpoint), "--json")
         asked_of = len(endpoint.bodies)
-        assert update_with(endpoint, cogr_index).json["snapshot"] == judged.json["snapshot"]
+        again = done(cogr_index, *UPDATE, "new.jsonl", *at(endpoint))
+        assert again["snapshot"] == judged.json["snapshot"]
         assert len(endpoint.bodies) == asked_of
     told = re.search(r"judge: ([\d,]+) pairs, \1 of them .*: new items (\S+) -> (\S+)", judged.err)
     assert told is not None, judged.err
     assert int(told[1].replace(",", "")) == asked_of
     assert float(told[3]) > float(told[2])
     asked = old.serving("query")
-    ended = cogr_index("update", "--side", "both", "--changed", "new.jsonl", "--json")
-    assert ended.status == 0, ended.err
-    made = ended.json["item"]
+    both = done(cogr_index, "update", "--side", "both", "--changed", "new.jsonl")
+    made, written = both["item"], both["query"]
     assert (made["generated"], made["carried"]) == (len(new), 400 - len(new))
     now = workspace_of(folder)
     items, queries = now.serving("item"), now.serving("query")
@@ -147,7 +143,6 @@ def test_new_items_join_a_fit(
     f1, before_f1 = (f1_of_sets(whole, by_known(one, asked, whole)) for one in (sharper, items))
     assert f1 > before_f1
     # The queries that gain are written anew, the others are carried over.
-    written = ended.json["query"]
     kept = {row.id: row.keywords for row in asked.rows()}
     changed = [row.id for row in queries.rows() if row.keywords != kept[row.id]]
     assert 0 < len(changed) <= written["generated"] == len(kept) - written["carried"] < len(kept)
@@ -158,11 +153,7 @@ def test_new_items_join_a_fit(
     (row,) = (item for item in read_jsonl(CATALOGUE / "items.jsonl") if item["id"] == min(before))
     write_jsonl(folder / "one.jsonl", [{**row, "text": row["text"] + " Now in oak."}])
     for _ in range(2):
-        ended = cogr_index(
-            "update", "--side", "item", "--changed", "one.jsonl", "--json", "--no-publish"
-        )
-        assert ended.status == 0, ended.err
-        assert ended.json["carried"] == 399
+        assert done(cogr_index, *UPDATE, "one.jsonl")["carried"] == 399
 
     # A query that no snapshot has.
     generator = now.generator("query", "statistical")
@@ -179,7 +170,7 @@ def test_new_items_join_a_fit(
     assert new_ids(now.dataset, now.store) == new
     assert examine(now).turnover == len(new) / 400
     for side in ("item", "query"):
-        assert cogr_index("rebuild", "--side", side).status == 0
+        done(cogr_index, "rebuild", "--side", side)
     last = workspace_of(folder)
     items, queries = last.serving("item"), last.serving("query")
     assert "new" in items.manifest.generator

@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 
 from cogr.errors import ServiceError
-from cogr.records import Entity, Item, Query
+from cogr.records import Entity, Item, Query, Side
 from cogr.settings import Settings
 from cogr.snapshots import Row
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Failure, Request
 from indexers.rebuild.assembly import Rebuilt
-from indexers.rebuild.plan import Carried, Job, make_plan
-from indexers.rebuild.run import generate_and_freeze, job_by
+from indexers.rebuild.plan import Carried, Job, make_plan, prompts_for
+from indexers.rebuild.run import generate_and_freeze
 from indexers.workspace import Workspace
 from tests.indexers.faulty import Faulty
 from tests.indexers.fleet.fleet_worlds import listening
@@ -39,8 +39,8 @@ def job_of(
 ) -> Job:
     settings = Settings(dataset={"loader": "jsonl"}, store=str(store), keywords=keywords)  # type: ignore[arg-type]
     workspace = Workspace(settings).with_dataset(training_shop([], {}))
-    side = "item" if isinstance(entities[0], Item) else "query"
-    return job_by(generator, workspace, side, entities)
+    side: Side = "item" if isinstance(entities[0], Item) else "query"
+    return Job(workspace, side, entities, generator, prompts_for(workspace, side, entities))
 
 
 def rebuilt(store: Path | str, generator: Faulty, *more: Any, **keywords: Any) -> Rebuilt:

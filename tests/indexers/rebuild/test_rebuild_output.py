@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from indexers.generators.statistical import generator as statistical
-from tests.indexers.conftest import Command
+from tests.commands import Command, done
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
+from tests.shops import DATASET
 from trainers.demo import CATALOGUE
-
-AUTO = '[dataset]\nloader = "jsonl"\npath = "data"\n'
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def labelled(shop: Path) -> Path:
     """The demo's shop, with labels, by the generator auto."""
     shutil.rmtree(shop / "data")
     shutil.copytree(CATALOGUE, shop / "data")
-    (shop / "cogr.toml").write_text(AUTO)
+    (shop / "cogr.toml").write_text(DATASET)
     return shop
 
 
@@ -31,65 +30,55 @@ def without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistical, "find_spec", lambda name: None)
 
 
+REBUILD = ("rebuild", "--side", "item")
+
+
 @pytest.mark.usefixtures("without_the_extra")
 def test_auto_with_labels_and_without_the_extra_says_what_to_install(
     labelled: Path, cogr_index: Command
 ) -> None:
+    told = '100 training queries have labels, so generator.name = "auto" means statistical'
     for dry in ((), ("--dry-run",)):
-        ended = cogr_index("rebuild", "--side", "item", *dry)
-        assert (ended.status, ended.out) == (2, "")
-        assert ended.err.count("\n") == 1
-        assert (
-            '100 training queries have labels, so generator.name = "auto" means statistical'
-            in ended.err
-        )
-        assert "pip install 'cogr[statistical]'" in ended.err
+        ended = cogr_index(*REBUILD, *dry)
+        assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1)
+        assert all(part in ended.err for part in (told, "pip install 'cogr[statistical]'"))
     assert not (labelled / ".cogr" / "snapshots").exists()
-    named = cogr_index("rebuild", "--side", "item", "--generator", "extractive", "--json")
-    assert named.status == 0
-    assert named.json["generator"]["kind"] == "extractive"
-    assert named.json["why"] == "asked for by name"
+    named = done(cogr_index, *REBUILD, "--generator", "extractive")
+    assert (named["generator"]["kind"], named["why"]) == ("extractive", "asked for by name")
     # Who only searches needs no extra: the query side is not there, and nothing can write it now.
-    assert cogr_index("search", "metal bookshelf", "--json").json["source"] == "none"
+    assert done(cogr_index, "search", "metal bookshelf")["source"] == "none"
 
 
 def test_a_rebuild_says_which_generator_wrote_and_why(labelled: Path, cogr_index: Command) -> None:
     pytest.importorskip("lightgbm")
-    ended = cogr_index("rebuild", "--side", "item", "--limit", 20)
+    ended = cogr_index(*REBUILD, "--limit", 20)
     assert "statistical (auto: 100 training queries have labels)" in ended.out
     assert "keywords of items by statistical (auto" in ended.err
     assert "no encoder: The model sentence-transformers/all-MiniLM-L6-v2 is neither" in ended.err
-    (labelled / ".cogr" / "encoded" / "choice.json").unlink()
-    planned = cogr_index("rebuild", "--side", "item", "--dry-run")
-    assert not (labelled / ".cogr" / "encoded" / "choice.json").exists()
+    choice = labelled / ".cogr/encoded/choice.json"
+    choice.unlink()
+    planned = cogr_index(*REBUILD, "--dry-run")
+    assert not choice.exists()
     assert "auto: 100 training queries have labels" in planned.out
 
 
 def test_auto_with_too_few_labels_is_extractive_and_says_so(
     shop: Path, cogr_index: Command
 ) -> None:
-    (shop / "cogr.toml").write_text(AUTO)
-    ended = cogr_index("rebuild", "--side", "item")
+    (shop / "cogr.toml").write_text(DATASET)
+    ended = cogr_index(*REBUILD)
     assert ended.status == 0, ended.err
     assert "extractive (auto: 1 training queries have labels, statistical needs 10)" in ended.out
 
 
-def test_a_generator_that_reads_no_prompts_is_not_told_of_in_prompts(
-    shop: Path, cogr_index: Command
-) -> None:
-    del shop
-    told = [cogr_index("rebuild", "--side", "item", *dry) for dry in ((), ("--dry-run",))]
-    for ended in told:
+@pytest.mark.usefixtures("shop")
+def test_a_generator_that_reads_no_prompts_is_not_told_of_in_prompts(cogr_index: Command) -> None:
+    for ended in (cogr_index(*REBUILD, *dry) for dry in ((), ("--dry-run",))):
         assert ended.status == 0, ended.err
-        assert not {
-            word for word in ("prompt", "token", "truncated", "one line") if word in ended.out
-        }
+        words = ("prompt", "token", "truncated", "one line")
+        assert not [word for word in words if word in ended.out]
     with FakeEndpoint() as endpoint:
-        address = (
-            "--set",
-            f"generator.openai.base_url={endpoint.url}",
-            "--set",
-            "generator.model=m",
-        )
-        prompted = cogr_index("rebuild", "--side", "item", "--generator", "openai", *address).out
+        values = (f"generator.openai.base_url={endpoint.url}", "generator.model=m")
+        sets = [part for value in values for part in ("--set", value)]
+        prompted = cogr_index(*REBUILD, "--generator", "openai", *sets).out
     assert all(word in prompted for word in ("cut prompts", "truncated"))
