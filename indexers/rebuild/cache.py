@@ -43,8 +43,14 @@ from indexers.telemetry import prometheus
 
 log = logging.getLogger(__name__)
 
+SIZE = 16
+"""Bytes of a key."""
+
 SCHEMA = pa.schema(
-    [pa.field("key", pa.binary(), nullable=False), pa.field("answer", pa.string(), nullable=False)]
+    [
+        pa.field("key", pa.binary(SIZE), nullable=False),
+        pa.field("answer", pa.string(), nullable=False),
+    ]
 )
 """Columns of a segment. An answer is a JSON object."""
 
@@ -143,14 +149,8 @@ class GenerationCache:
 
     def load(self, keys: Keys) -> Cached:
         """The answers to the keys, copied out of all segments once."""
-        return Cached(
-            keys,
-            (
-                table
-                for name in self.names()
-                if (table := self._read(name, SCHEMA.names)) is not None
-            ),
-        )
+        tables = (self._read(name, SCHEMA.names) for name in self.names())
+        return Cached(keys, (table for table in tables if table is not None))
 
     def missing(self, keys: Keys) -> BitMap:
         """Positions of the keys that have no answer yet.
@@ -190,8 +190,7 @@ class GenerationCache:
                 "remove it, and its entities are generated again."
             ) from error
         schema = pa.schema([SCHEMA.field(column) for column in columns])
-        table = read_table(pa.BufferReader(data), schema)
-        return table.set_column(0, "key", table["key"].cast(pa.binary(SIZE)))
+        return read_table(pa.BufferReader(data), schema)
 
 
 class Missing:
@@ -215,10 +214,6 @@ class Missing:
             self._known[positions] = True
         self._seen = names
         return to_bitmap(np.flatnonzero(~self._known).astype(np.uint32))
-
-
-SIZE = 16
-"""Bytes of a key."""
 
 
 def request_key(id_: str, prompt: Prompt, reads: Reads) -> bytes:
