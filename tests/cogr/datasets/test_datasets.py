@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import gzip
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -192,35 +192,31 @@ def test_queries_without_labels_are_legal_in_every_format(tmp_path: Path, labels
             dataset.require("test")
 
 
-@pytest.fixture
-def registered(tmp_path: Path) -> Iterator[Path]:
-    """Local data sets, registered with ir_datasets as its own are."""
-    texts = {
-        "docs.tsv": "d1\tred chair\nd2\tblue lamp\n",
-        "all.queries": "q1\tchair\nq2\tlamp\n",
-        "train.qrels": "q1 0 d1 1\nq1 0 d2 0\n",
-        "test.qrels": "q2 0 d2 2\n",
-    }
-    for name, text in texts.items():
+TEXTS = {
+    "docs.tsv": "d1\tred chair\nd2\tblue lamp\n",
+    "all.queries": "q1\tchair\nq2\tlamp\n",
+    "train.qrels": "q1 0 d1 1\nq1 0 d2 0\n",
+    "test.qrels": "q2 0 d2 2\n",
+}
+REGISTERED = {
+    "cogr-shop": {},
+    # The parts share one file of queries, and are told apart by their judgements.
+    "cogr-shop/train": {"queries_tsv": "all.queries", "qrels_trec": "train.qrels"},
+    "cogr-shop/test": {"queries_tsv": "all.queries", "qrels_trec": "test.qrels"},
+    "cogr-whole": {"queries_tsv": "all.queries", "qrels_trec": "train.qrels"},
+    "cogr-gone": {"docs_tsv": "gone.tsv"},
+}
+"""Local data sets, registered with ir_datasets as its own are."""
+
+
+def test_ir_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in TEXTS.items():
         (tmp_path / name).write_text(text)
-    names = {
-        "cogr-shop": {},
-        # The parts share one file of queries, and are told apart by their judgements.
-        "cogr-shop/train": {"queries_tsv": "all.queries", "qrels_trec": "train.qrels"},
-        "cogr-shop/test": {"queries_tsv": "all.queries", "qrels_trec": "test.qrels"},
-        "cogr-whole": {"queries_tsv": "all.queries", "qrels_trec": "train.qrels"},
-        "cogr-gone": {"docs_tsv": "gone.tsv"},
-    }
-    for name, files in names.items():
+    for name, files in REGISTERED.items():
         every = {"docs_tsv": "docs.tsv", **files}
         paths = {kind: str(tmp_path / file) for kind, file in every.items()}
-        ir_datasets.registry.register(name, ir_datasets.create_dataset(**paths))
-    yield tmp_path
-    for name in names:
-        del ir_datasets.registry._registered[name]
-
-
-def test_ir_datasets(registered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = ir_datasets.create_dataset(**paths)
+        monkeypatch.setitem(ir_datasets.registry._registered, name, made)
     dataset = load_dataset("ir_datasets:cogr-shop")
     assert [(item.id, item.title, item.text) for item in dataset.items] == [
         ("d1", "", "red chair"),
@@ -235,7 +231,7 @@ def test_ir_datasets(registered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ServiceError, match=r"ir_datasets:cogr-gone docs can't be fetched"):
         load_dataset("ir_datasets:cogr-gone")
     with pytest.raises(SettingsError, match=r"keeps its own files; remove dataset.path"):
-        load_dataset("ir_datasets:cogr-shop", registered)
+        load_dataset("ir_datasets:cogr-shop", tmp_path)
     monkeypatch.setitem(sys.modules, "ir_datasets", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'cogr\[datasets\]'"):
         load_dataset("ir_datasets:cogr-shop")
