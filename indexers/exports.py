@@ -5,14 +5,15 @@ Keyword sets and results are written as they come.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cogr.datasets.judgements import FORMATS, Judged
-from cogr.datasets.reading import Place
-from cogr.errors import SettingsError
+from cogr.datasets.judgements import BEIR, QUEPID
+from cogr.errors import DataError
 from cogr.metrics import rows_of_queries
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Snapshot
@@ -62,21 +63,26 @@ def run_of(workspace: Workspace, queries: Sequence[Query], size: int) -> Run:
 
 
 def write_run(run: Run, to: Path) -> int:
-    """Write a TREC run, whose tag names the query snapshot; how many hits. Raises SettingsError for
-    an id that a run can't have, StorageError.
+    """Write a TREC run, whose tag names the query snapshot; how many hits. Raises DataError for an
+    id that a run can't have, StorageError.
     """
-    lines = []
-    for query, hits in run.hits.items():
-        for rank, hit in enumerate(hits, start=1):
-            if any(letter.isspace() for letter in query + hit.id):
-                raise SettingsError(
-                    f"The id {query!r} or {hit.id!r} has white space, which separates columns in "
-                    "a TREC run; give it another id."
-                )
-            lines.append(f"{query} Q0 {hit.id} {rank} {float(hit.score)!r} cogr-{run.query}\n")
+    lines = [
+        f"{_word(query)} Q0 {_word(hit.id)} {rank} {float(hit.score)!r} cogr-{run.query}\n"
+        for query, hits in run.hits.items()
+        for rank, hit in enumerate(hits, start=1)
+    ]
     with replacing(to) as file:
         file.write("".join(lines).encode())
     return len(lines)
+
+
+def _word(id_: str) -> str:
+    if any(letter.isspace() for letter in id_):
+        raise DataError(
+            f"The id {id_!r} has white space, which separates columns in TREC's formats; give it "
+            "another id, or write another format."
+        )
+    return id_
 
 
 def write_labels(dataset: Dataset, queries: Sequence[Query], to: Path, format: str) -> int:
@@ -85,17 +91,12 @@ def write_labels(dataset: Dataset, queries: Sequence[Query], to: Path, format: s
     Beside formats that have ids alone lies `<file>.queries.tsv` with ids and texts, for `import
     labels --queries`. Raises DataError and StorageError.
     """
-    name = f"the data set {dataset.name}"
-    pairs = [
-        (query, *pair)
-        for query in queries
-        for pair in sorted(dataset.judged.get(query.id, {}).items())
-    ]
     judged = [
-        Judged(Place(name, number, "judgement"), query.text, query.id, item, grade)
-        for number, (query, item, grade) in enumerate(pairs, start=1)
+        (query, item, f"{grade:g}")
+        for query in queries
+        for item, grade in sorted(dataset.judged.get(query.id, {}).items())
     ]
-    files = {to: FORMATS[format][1](judged)}
+    files = {to: _WRITERS[format](judged)}
     if format != "quepid":
         lines = (f"{query.id}\t{' '.join(query.text.split())}\n" for query in queries)
         files[to.with_name(f"{to.name}.queries.tsv")] = "".join(lines)
@@ -103,3 +104,34 @@ def write_labels(dataset: Dataset, queries: Sequence[Query], to: Path, format: s
         with replacing(path) as file:
             file.write(text.encode())
     return len(judged)
+
+
+Judged = Sequence[tuple[Query, str, str]]
+"""A query, an item's id and a grade."""
+
+
+def _trec(judged: Judged) -> str:
+    return "".join(f"{_word(query.id)} 0 {_word(item)} {grade}\n" for query, item, grade in judged)
+
+
+def _beir(judged: Judged) -> str:
+    return _table([BEIR, *((query.id, item, grade) for query, item, grade in judged)], "\t")
+
+
+def _quepid(judged: Judged) -> str:
+    # A spreadsheet takes such a text for a formula; Quepid puts a space before it, too.
+    formula = ("=", "+", "-", "@")
+    rows = (
+        (" " * query.text.startswith(formula) + query.text, item, grade)
+        for query, item, grade in judged
+    )
+    return _table([(*QUEPID, "rating"), *rows], ",")
+
+
+def _table(rows: Iterable[Sequence[str]], delimiter: str) -> str:
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+_WRITERS = {"trec": _trec, "beir": _beir, "quepid": _quepid}

@@ -1,4 +1,4 @@
-"""Judgements of other tools, read and written.
+"""Judgements of other tools. `indexers.exports` writes the same formats.
 
 | format | of |
 |---|---|
@@ -12,20 +12,18 @@ book become one by Quepid's own rule.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from cogr.datasets.fields import check_id, number_field
-from cogr.datasets.reading import Place, Sheet, lines, safe_cell
+from cogr.datasets.reading import Place, Sheet, lines
 from cogr.errors import DataError
 
 BEIR = ("query-id", "corpus-id", "score")
-_QUEPID = ("query", "docid")
+QUEPID = ("query", "docid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ def read_judgements(path: Path, format: str | None = None) -> Iterator[Judged]:
         DataError: the file is missing, its format is unknown, or a record is bad; names file and
             line.
     """
-    return FORMATS[format or looks_like(path)][0](path)
+    return FORMATS[format or looks_like(path)](path)
 
 
 def looks_like(path: Path) -> str:
@@ -65,7 +63,7 @@ def looks_like(path: Path) -> str:
     names = {name.strip(' "').casefold() for name in re.split("[,;\t]", first)}
     if {*BEIR} <= names:
         return "beir"
-    if {*_QUEPID} <= names:
+    if {*QUEPID} <= names:
         return "quepid"
     if len(first.split()) == 4 and "," not in first:
         return "trec"
@@ -106,8 +104,8 @@ def _read_beir(path: Path) -> Iterator[Judged]:
 
 
 def _read_quepid(path: Path) -> Iterator[Judged]:
-    sheet = Sheet.of(path, *_QUEPID)
-    judges = [name for name in sheet.header if name not in _QUEPID]
+    sheet = Sheet.of(path, *QUEPID)
+    judges = [name for name in sheet.header if name not in QUEPID]
     for place, record in sheet.records():
         if "query" not in record:
             raise DataError(f"{place}: the query has no text; write one.")
@@ -117,47 +115,9 @@ def _read_quepid(path: Path) -> Iterator[Judged]:
         yield Judged(place, record["query"], "", record.get("docid", ""), grade)
 
 
-def _write_trec(judged: Iterable[Judged]) -> str:
-    return "".join(
-        f"{_word(one, one.query_id)} 0 {_word(one, one.item)} {one.grade or 0:g}\n"
-        for one in judged
-        if one.grade is not None
-    )
-
-
-def _word(one: Judged, id_: str) -> str:
-    if not id_ or any(letter.isspace() for letter in id_):
-        raise DataError(
-            f"{one.place}: the id {id_!r} is empty or has white space, which separates columns in "
-            "this format; write another format."
-        )
-    return id_
-
-
-def _write_beir(judged: Iterable[Judged]) -> str:
-    rows = ((one.query_id, one.item, f"{one.grade:g}") for one in judged if one.grade is not None)
-    return _table([BEIR, *rows], "\t")
-
-
-def _write_quepid(judged: Iterable[Judged]) -> str:
-    rows = (
-        (safe_cell(one.query), one.item, "" if one.grade is None else f"{one.grade:g}")
-        for one in judged
-    )
-    return _table([(*_QUEPID, "rating"), *rows], ",")
-
-
-def _table(rows: Iterable[Sequence[str]], delimiter: str) -> str:
-    text = io.StringIO()
-    csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(rows)
-    return text.getvalue()
-
-
-Reader = Callable[[Path], Iterator[Judged]]
-Writer = Callable[[Iterable[Judged]], str]
-FORMATS: dict[str, tuple[Reader, Writer]] = {
-    "trec": (_read_trec, _write_trec),
-    "beir": (_read_beir, _write_beir),
-    "quepid": (_read_quepid, _write_quepid),
+FORMATS: dict[str, Callable[[Path], Iterator[Judged]]] = {
+    "trec": _read_trec,
+    "beir": _read_beir,
+    "quepid": _read_quepid,
 }
-"""By name, how each is read and written."""
+"""By name, how each is read."""

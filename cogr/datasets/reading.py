@@ -271,13 +271,6 @@ class Sheet:
         )
 
 
-def safe_cell(text: str) -> str:
-    """The text, with a space before it where a spreadsheet would take it for a formula, as Quepid
-    does.
-    """
-    return f" {text}" if text.startswith(("=", "+", "-", "@")) else text
-
-
 def _first_row(text: str, delimiter: str) -> tuple[str, ...]:
     rows = csv.reader(io.StringIO(text), delimiter=delimiter)
     try:

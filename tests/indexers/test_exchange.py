@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import ir_measures
 import pytest
 
-from cogr.errors import StorageError
+from cogr.errors import DataError, StorageError
 from cogr.metrics import measure
+from cogr.records import Query
 from cogr.snapshots import Provenance, Row, open_snapshot
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
-from indexers.exports import export_keywords, queries_of, run_of
+from indexers.exports import export_keywords, queries_of, run_of, write_labels
 from indexers.workspace import Workspace
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
 from tests.indexers.conftest import Command
-from tests.shops import write_shop
+from tests.shops import training_shop, write_shop
 
 ITEMS = [
     Row("a", "Velvet sofa", ("sofas", "green couch", 'a "quoted" \\ word')),
@@ -98,6 +100,13 @@ def test_judgements_go_out_and_come_back(cogr_index: Command, tmp_path: Path, fo
     again = cogr_index("import", "labels", to, *texts, *other, "--json").json
     assert [again[name] for name in ("new_queries", "new_labels", "changed")] == [0, 0, 0]
     assert (tmp_path / "two/labels.jsonl").read_bytes() == before
+
+
+def test_an_id_with_white_space_has_no_place_in_qrels(tmp_path: Path) -> None:
+    queries = [Query("q 1", "sofa")]
+    shop = replace(training_shop([], {}), judged={"q 1": {"a": 1.0}})
+    with pytest.raises(DataError, match="'q 1' has white space, which separates columns"):
+        write_labels(shop, queries, tmp_path / "qrels", "trec")
 
 
 def judged(folder: Path) -> set[tuple[str, str, float]]:

@@ -1,4 +1,4 @@
-"""Judgements of other tools: samples as those tools write them, and ways there and back."""
+"""Judgements of other tools: samples as those tools write them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cogr.datasets.judgements import FORMATS, Judged, consensus, looks_like, read_judgements
-from cogr.datasets.reading import Place
+from cogr.datasets.judgements import consensus, looks_like, read_judgements
 from cogr.errors import DataError
 
 Rated = tuple[str, str, str, float | None]
@@ -85,8 +84,3 @@ def test_a_bad_file_is_one_sentence(tmp_path: Path, content: str, said: str) -> 
         list(read_judgements(tmp_path / "judged"))
     with pytest.raises(DataError, match="can't be read"):
         list(read_judgements(tmp_path / "gone"))
-
-
-def test_an_id_with_white_space_has_no_place_in_qrels() -> None:
-    with pytest.raises(DataError, match="has white space, which separates columns"):
-        FORMATS["trec"][1]([Judged(Place("x", 1), "", "q 1", "a", 1.0)])
