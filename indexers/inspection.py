@@ -231,63 +231,54 @@ class Holes:
     relevant_share: float
 
 
-class Searches:
-    """The retrievers of one workspace.
+Runs = Mapping[Retriever, Mapping[str, Sequence[str]]]
+"""Retriever -> query id -> ids of items, best first."""
+
+
+def runs_of(
+    workspace: Workspace, queries: Sequence[Query], size: int
+) -> tuple[Runs, Mapping[str, str]]:
+    """What the retrievers find, `size` items of a query at most; and which could not be asked, with
+    the reason: without a pair that serves there are no keywords.
 
     Raises MissingExtraError without the extra `statistical`.
     """
+    lexical = Lexical(workspace.dataset.items)
+    bm25 = {query.id: [*_scored(lexical, query.text, size)] for query in queries}
+    near = _neighbours(workspace.dataset, lexical, queries, size)
+    try:
+        hits = run_of(workspace, queries, size).hits
+    except (SnapshotError, ServiceError) as error:
+        return {"bm25": bm25, "neighbours": near}, {"keywords": str(error)}
+    keywords = {id_: [hit.id for hit in some] for id_, some in hits.items()}
+    return {"bm25": bm25, "keywords": keywords, "neighbours": near}, {}
 
-    def __init__(self, workspace: Workspace) -> None:
-        self.dataset: Dataset = workspace.dataset
-        self._workspace = workspace
-        self._lexical = Lexical(self.dataset.items)
-        self._rows = {item.id: row for row, item in enumerate(self.dataset.items)}
-        self.without: dict[str, str] = {}
-        """Retrievers that can't be asked, and why."""
 
-    def all(self, queries: Sequence[Query], size: int) -> dict[Retriever, dict[str, list[str]]]:
-        """Retriever -> query id -> ids of items, best first, `size` at most.
+def _scored(lexical: Lexical, text: str, size: int) -> dict[str, float]:
+    return dict(lexical.best(lexical.scores(text), size))
 
-        Without a pair that serves there are no keywords.
-        """
-        found: dict[Retriever, dict[str, list[str]]] = {
-            "bm25": {query.id: self.bm25(query, size) for query in queries}
-        }
-        keywords = self.keywords(queries, size)
-        if keywords is not None:
-            found["keywords"] = keywords
-        found["neighbours"] = {query.id: self.neighbours(query, size) for query in queries}
-        return found
 
-    def bm25(self, query: Query, size: int) -> list[str]:
-        return [item.id for item, _ in self._lexical.rank(query.text, size)]
-
-    def keywords(self, queries: Sequence[Query], size: int) -> dict[str, list[str]] | None:
-        """What serves; None where nothing does, or its backend can't be reached."""
-        try:
-            hits = run_of(self._workspace, queries, size).hits
-        except (SnapshotError, ServiceError) as error:
-            self.without["keywords"] = str(error)
-            return None
-        return {id_: [hit.id for hit in some] for id_, some in hits.items()}
-
-    def neighbours(self, query: Query, size: int) -> list[str]:
-        relevant = self.dataset.relevant.get(query.id, frozenset())
-        known = sorted(relevant)[:_LIKE] or self.bm25(query, _LIKE)
+def _neighbours(
+    dataset: Dataset, lexical: Lexical, queries: Sequence[Query], size: int
+) -> dict[str, list[str]]:
+    rows = {item.id: row for row, item in enumerate(dataset.items)}
+    near = {}
+    for query in queries:
+        relevant = sorted(dataset.relevant.get(query.id, ()))
+        known = relevant[:_LIKE] or [*_scored(lexical, query.text, _LIKE)]
         found: dict[str, float] = {}
-        for id_ in known:
-            item = self.dataset.items[self._rows[id_]]
+        for item in (dataset.items[rows[id_]] for id_ in known):
             like = f"{item.title} {item.text[:_TEXT_CHARACTERS]}"
-            for near, score in self._lexical.rank(like, size + len(known)):
-                found[near.id] = max(found.get(near.id, 0.0), score)
-        ordered = sorted(found, key=lambda id_: (-found[id_], id_))
-        return [id_ for id_ in ordered if id_ not in known][:size]
+            for id_, score in _scored(lexical, like, size + len(known)).items():
+                found[id_] = max(found.get(id_, 0.0), score)
+        ordered = sorted(found.keys() - known, key=lambda id_: (-found[id_], id_))
+        near[query.id] = ordered[:size]
+    return near
 
 
-def holes(searches: Searches, queries: Sequence[Query], depth: int = _DEPTH) -> Mapping[str, Holes]:
-    """Of each retriever; none where no query is labelled."""
-    found = searches.all(queries, depth) if queries else {}
-    return {name: _holes(run, searches.dataset) for name, run in found.items()}
+def holes(runs: Runs, dataset: Dataset) -> Mapping[str, Holes]:
+    """Of each retriever."""
+    return {name: _holes(run, dataset) for name, run in runs.items()}
 
 
 def _holes(run: Mapping[str, Sequence[str]], dataset: Dataset) -> Holes:
@@ -347,11 +338,12 @@ def _measured(workspace: Workspace) -> tuple[Mapping[str, Holes], Mapping[str, s
     dataset = workspace.dataset
     if len(dataset.items) > MOST_ITEMS:
         return {}, {"retrievers": f"more than {MOST_ITEMS:,} items"}
+    queries = sample(dataset.all_queries(), MOST_QUERIES)
     try:
-        searches = Searches(workspace)
+        runs, missing = runs_of(workspace, queries, _DEPTH) if queries else ({}, {})
     except MissingExtraError as error:
         return {}, {"retrievers": str(error)}
-    return holes(searches, sample(dataset.all_queries(), MOST_QUERIES)), searches.without
+    return holes(runs, dataset), missing
 
 
 def _remarks(leaks: Leakage, gap: Gap, split_by: str) -> list[str]:

@@ -62,11 +62,7 @@ class Columns:
         return frozenset((self.id, self.title, *self.text, self.updated))
 
     def title_and_text(self, record: Mapping[str, Any], place: Place) -> tuple[str, str]:
-        """An item's title and text, "" for none; their characters are not checked."""
-        if self.text is DEFAULT_TEXT:
-            title, text = record.get(self.title), record.get("text")
-            if isinstance(title, str) and isinstance(text, str):
-                return title, text  # the usual case
+        """An item's title and text, "" for none."""
         title = text_field(record, self.title, place)
         if self.text == DEFAULT_TEXT:
             return title, text_field(record, "text", place)
@@ -91,8 +87,6 @@ def check_id(value: str, key: str, place: Place) -> str:
     """The id itself. Raises DataError when it is empty, too long, or holds a NUL or a lone
     surrogate.
     """
-    if value.isascii() and value.isalnum() and len(value) <= MAX_ID_BYTES:
-        return value  # the usual case
     if not value or value.isspace():
         raise DataError(f"{place}: {key!r} is empty; give every record an id of its own.")
     if "\0" in value:

@@ -13,11 +13,11 @@ import pytest
 from cogr.records import Dataset, Item
 from cogr.settings import load_settings
 from indexers.inspection import (
-    Searches,
     examine,
     holes,
     inspect_dataset,
     leakage,
+    runs_of,
     vocabulary_gap,
 )
 from indexers.workspace import Workspace
@@ -112,7 +112,7 @@ def test_relevant_pairs_without_a_common_word_are_counted(dataset: Dataset) -> N
 
 def test_holes_are_what_is_found_and_was_not_judged(workspace: Workspace) -> None:
     queries = [query for query in workspace.dataset.all_queries() if query.id in ("q2", "q6")]
-    found = holes(Searches(workspace), queries, 2)
+    found = holes(runs_of(workspace, queries, 2)[0], workspace.dataset)
     assert {*found} == {"bm25", "neighbours"}
     bm25 = found["bm25"]  # q2: d and e, both judged; q6: nothing is found
     assert (bm25.queries, bm25.judged_share, bm25.relevant_share) == (2, 1.0, 0.5)

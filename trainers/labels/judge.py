@@ -26,7 +26,7 @@ from cogr.records import SPLITS, Dataset, Query
 from cogr.store import Store
 from indexers.generators import Completion, Failure, Generator, Request, make_generator
 from indexers.generators.judging import PAIR, Answers, Pair
-from indexers.inspection import Retriever, Searches
+from indexers.inspection import Retriever, runs_of
 from indexers.workspace import Workspace, generator_options, judging
 from trainers.labels import LEVELS, RELEVANT
 from trainers.labels.from_clicks import check_free, write_folder
@@ -114,7 +114,7 @@ class Judge:
                 "without labels."
             )
         self.generator = _generator(workspace, generator)
-        self.pairs = pool(Searches(workspace), self.queries)
+        self.pairs = pool(workspace, self.queries)
         self.known = known_sample(dataset, known)
         self._requests = [pair.request(GRADES, FORM) for pair in (*self.known, *self.pairs)]
         self._answers = Answers(self.generator, workspace.store)
@@ -328,11 +328,11 @@ def choose_queries(dataset: Dataset, most: int) -> list[Query]:
     return ordered[:most]
 
 
-def pool(searches: Searches, queries: Sequence[Query]) -> list[Pair]:
+def pool(workspace: Workspace, queries: Sequence[Query]) -> list[Pair]:
     """The pairs of queries and what retrievers find that nobody judged."""
-    dataset = searches.dataset
+    dataset = workspace.dataset
     rows = {item.id: row for row, item in enumerate(dataset.items)}
-    runs = searches.all(queries, max(DEPTHS.values()))
+    runs, _ = runs_of(workspace, queries, max(DEPTHS.values()))
     pairs = []
     for query in queries:
         found_by: dict[str, list[str]] = defaultdict(list)
