@@ -278,14 +278,14 @@ def _neighbours(
 
 def holes(runs: Runs, dataset: Dataset) -> Mapping[str, Holes]:
     """Of each retriever."""
-    return {name: _holes(run, dataset) for name, run in runs.items()}
-
-
-def _holes(run: Mapping[str, Sequence[str]], dataset: Dataset) -> Holes:
-    pairs = [(query, id_) for query, ids in run.items() for id_ in ids]
-    judged = [pair for pair in pairs if pair[1] in dataset.judged.get(pair[0], {})]
-    relevant = sum(id_ in dataset.relevant[query] for query, id_ in judged)
-    return Holes(len(run), _share(len(judged), len(pairs)), _share(relevant, len(judged)))
+    found: dict[str, Holes] = {}
+    for name, run in runs.items():
+        pairs = [(query, id_) for query, ids in run.items() for id_ in ids]
+        judged = [pair for pair in pairs if pair[1] in dataset.judged.get(pair[0], {})]
+        relevant = sum(id_ in dataset.relevant[query] for query, id_ in judged)
+        shares = _share(len(judged), len(pairs)), _share(relevant, len(judged))
+        found[name] = Holes(len(run), *shares)
+    return found
 
 
 @dataclass(frozen=True)

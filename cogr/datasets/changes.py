@@ -36,9 +36,6 @@ class Changes:
     upserts: Mapping[str, Entity]
     deletes: frozenset[str]
 
-    def __len__(self) -> int:
-        return len(self.upserts) + len(self.deletes)
-
     def applied_to(self, dataset: Dataset) -> Dataset:
         """The data set after the changes.
 

@@ -160,9 +160,9 @@ def learned_synonyms(
         others, share = together.indices[start:end], together.data[start:end] / counts[word]
         gain = share * np.log(np.maximum(share, 1e-9) / np.maximum(chance[others], 1e-9))
         kept = (others != word) & (share >= least_share) & (gain > 0)
-        ranked = sorted(zip(-gain[kept], (words[at] for at in others[kept]), strict=True))
+        ranked = sorted(zip(-gain[kept], (words[at] for at in others[kept]), strict=True))[:most]
         if ranked:
-            found[words[word]] = [stem for _, stem in ranked[:most]]
+            found[words[word]] = [stem for _, stem in ranked]
     return found
 
 
@@ -224,7 +224,9 @@ class Synonyms(Method):
 
     def fit(self, task: Task, params: Params) -> Fitted:
         stems, ids = stems_of(task.texts), [*task.number]
-        synonyms = _of_task(task, stems, params) if params["most"] else {}
+        asked = stems_of([query.text for query in task.train])
+        relevant = [*map(sorted, task.relevant)]
+        synonyms = learned_synonyms(asked, relevant, stems, params["most"], params["least_share"])
         lines = [f"{word} => {', '.join((word, *more))}" for word, more in sorted(synonyms.items())]
         (task.work / "synonyms.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
         index = SynonymIndex(ids, stems, synonyms)
@@ -233,9 +235,3 @@ class Synonyms(Method):
             index.size_bytes / len(ids),
             lambda queries: stems_of([query.text for query in queries]),
         )
-
-
-def _of_task(task: Task, stems: Texts, params: Params) -> dict[str, list[str]]:
-    asked = stems_of([query.text for query in task.train])
-    relevant = [*map(sorted, task.relevant)]
-    return learned_synonyms(asked, relevant, stems, params["most"], params["least_share"])

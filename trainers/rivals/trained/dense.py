@@ -17,6 +17,7 @@ import contextlib
 import io
 import random
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +104,7 @@ class Embeddings(Trained):
         def read(queries: Sequence[Query]) -> list[Any]:
             return list(self.encode(model, [query.text for query in queries], "query"))
 
-        def search(row: Any, depth: int) -> Hits:
-            return self.search(ids, matrix, row, depth)
-
-        return Fitted.by(search, self.bytes_an_item(matrix), read)
+        return Fitted.by(partial(self.search, ids, matrix), self.bytes_an_item(matrix), read)
 
 
 class DPR(Embeddings):

@@ -9,6 +9,7 @@ decoding follows a trie of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,9 +143,7 @@ class DSI(Writer):
         rows = _rows(pairs_of(task, items, self.readings(task, items)), tokenizer, trie)
         _train(task, model, tokenizer, rows, params)
 
-        def search(query: Query, depth: int) -> list[tuple[str, float]]:
-            return written(model.eval(), tokenizer, trie, query.text, depth)
-
+        search = partial(written, model.eval(), tokenizer, trie)
         # The index is the model; an identifier is kept beside it.
         return Fitted.by(search, float(np.mean([len(tokens) - 1 for tokens in trie.item])))
 
@@ -170,13 +169,13 @@ def pairs_of(
 
 
 def written(
-    model: Any, tokenizer: Any, trie: Trie, text: str, depth: int
+    model: Any, tokenizer: Any, trie: Trie, query: Query, depth: int
 ) -> list[tuple[str, float]]:
     """Items by the log-probability of the identifier, in a beam search along the trie."""
     import torch
 
     many = min(depth, BEAMS, len(trie.tokens))
-    read = tokenizer(clean([text]), truncation=True, max_length=READ, return_tensors="pt")
+    read = tokenizer(clean([query.text]), truncation=True, max_length=READ, return_tensors="pt")
     with torch.no_grad():
         out = model.generate(
             input_ids=read["input_ids"].to(model.device),

@@ -10,6 +10,7 @@ TRL's GRPO with the prompts of CoGR's query side; there is no item side.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from trainers.rivals import Fitted, Params, Task
 from trainers.rivals.trained import Trained, arguments, rates, run
 
 Hits = Sequence[tuple[str, float]]
+Rewritten = tuple[str, Sequence[str]]
+"""A query's text and its keywords."""
 _SEEN = 100
 """Results that a reward uses."""
 _SOFT = 1.0
@@ -80,19 +83,18 @@ class DeepRetrieval(Trained):
     reward: Callable[[Hits, Collection[str]], float] = staticmethod(ndcg)
     alone = False
 
-    def search(self, lexical: Lexical, text: str, words: Sequence[str], depth: int) -> Hits:
+    def search(self, lexical: Lexical, asked: Rewritten, depth: int) -> Hits:
         """BM25's items for a rewritten query, and their scores."""
-        asked = words if self.alone and words else (text, *words)
-        return [(item.id, score) for item, score in lexical.rank(" ".join(asked), depth)]
+        text, words = asked
+        said = words if self.alone and words else (text, *words)
+        return lexical.best(lexical.scores(" ".join(said)), depth)
 
-    def score(
-        self, task: Task, lexical: Lexical, text: str, id_: str, words: Sequence[str]
-    ) -> float:
+    def score(self, task: Task, lexical: Lexical, query: Query, words: Sequence[str]) -> float:
         """The reward of a training query's keywords; 0 over the budget."""
         if over_budget(words, task.settings.keywords.k_max) or (self.alone and not words):
             return 0.0
-        found = self.search(lexical, text, words, _SEEN)
-        return self.reward(found, task.dataset.relevant[id_])
+        found = self.search(lexical, (query.text, words), _SEEN)
+        return self.reward(found, task.dataset.relevant[query.id])
 
     def _trained(self, task: Task, params: Params, folder: Path) -> Fitted:
         from datasets import Dataset
@@ -106,12 +108,12 @@ class DeepRetrieval(Trained):
         tokenizer = AutoTokenizer.from_pretrained(folder)
         tokens = _TINY_TOKENS if self.is_fresh(task) else _TOKENS
         train = task.train
-        asked = {query.id: query.text for query in train}
+        asked = {query.id: query for query in train}
         lexical = Lexical(task.dataset.items, texts=task.texts)
 
         def scored(completions: Sequence[Any], entity: Sequence[str], **_: Any) -> list[float]:
             each = zip(map(text_of, completions), entity, strict=True)
-            return [self.score(task, lexical, asked[id_], id_, parse(text)) for text, id_ in each]
+            return [self.score(task, lexical, asked[id_], parse(text)) for text, id_ in each]
 
         prompts = [chat(prompt, tokenizer) for prompt in _prompts(task, train)]
         rows = [{"prompt": p, "entity": q.id} for p, q in zip(prompts, train, strict=True)]
@@ -131,11 +133,8 @@ class DeepRetrieval(Trained):
         learned = task.work / "fit" / "model"
         trainer.save_model(str(learned))
         written = _writer(learned, task, tokens)
-
-        def search(asked: tuple[str, tuple[str, ...]], depth: int) -> Hits:
-            return self.search(lexical, *asked, depth)
-
-        return Fitted.by(search, lexical.size_bytes / len(task.dataset.items), written)
+        size = lexical.size_bytes / len(task.dataset.items)
+        return Fitted.by(partial(self.search, lexical), size, written)
 
 
 class Quester(DeepRetrieval):
@@ -164,7 +163,7 @@ def _writer(folder: Path, task: Task, tokens: int) -> Callable[[Sequence[Query]]
     options = LocalModelOptions(model=str(folder), sampling=sampling)
     generator = TransformersGenerator(options, None)
 
-    def written(queries: Sequence[Query]) -> list[tuple[str, tuple[str, ...]]]:
+    def written(queries: Sequence[Query]) -> list[Rewritten]:
         each = zip(queries, _prompts(task, queries), strict=True)
         asked = [Request(query.id, query, prompt) for query, prompt in each]
         answers = generator.generate(asked)

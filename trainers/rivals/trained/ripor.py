@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,7 @@ class RIPOR(Writer):
         for id_, path in code.items():
             owners[tuple(path)].append(id_)
 
-        def search(query: Query, depth: int) -> list[tuple[str, float]]:
-            return decoded(model.eval(), tokenizer, query.text, owners, depth)
-
-        return Fitted.by(search, float(LEVELS))
+        return Fitted.by(partial(decoded, model.eval(), tokenizer, owners), float(LEVELS))
 
 
 def _triples(task: Task, teacher: Any, most: int, code: Any) -> list[Any]:
@@ -161,12 +159,12 @@ def _read(tokenizer: Any, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def decoded(
-    model: Any, tokenizer: Any, text: str, owners: Any, depth: int
+    model: Any, tokenizer: Any, owners: Any, query: Query, depth: int
 ) -> list[tuple[str, float]]:
     """Items by the score of their codes, in a beam search along the codes that items have."""
     import torch
 
-    asked, beams = _read(tokenizer, [text]), {(): 0.0}
+    asked, beams = _read(tokenizer, [query.text]), {(): 0.0}
     with torch.no_grad():
         for level in range(LEVELS):
             paths = list(beams)

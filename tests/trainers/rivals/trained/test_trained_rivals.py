@@ -156,7 +156,7 @@ def test_the_reward_of_a_rewrite_is_how_bm25_ranks(work: Path, method: str) -> N
     titles = [item.title for item in lexical.items if item.id in relevant][:5]
 
     def score(*words: str) -> float:
-        return policy.score(task, lexical, query.text, query.id, words)  # type: ignore[attr-defined]
+        return policy.score(task, lexical, query, words)  # type: ignore[attr-defined]
 
     assert 0 <= score() < score(*titles) <= 1
     assert score(*(f"word {n}" for n in range(99))) == 0.0
@@ -164,7 +164,7 @@ def test_the_reward_of_a_rewrite_is_how_bm25_ranks(work: Path, method: str) -> N
         assert score("nothing has this") == 0.0
         assert 0 < score(titles[0]) < score(titles[0], titles[0]), "of equal rankings"
     else:
-        found = policy.search(lexical, query.text, titles, 100)  # type: ignore[attr-defined]
+        found = policy.search(lexical, (query.text, titles), 100)  # type: ignore[attr-defined]
         dcg = sum((id_ in relevant) / np.log2(rank + 2) for rank, (id_, _) in enumerate(found))
         ideal = sum(1 / np.log2(rank + 2) for rank in range(len(relevant)))
         assert score(*titles) == pytest.approx(dcg / ideal)
