@@ -16,31 +16,16 @@ from indexers import imports
 from indexers.backends.opensearch.client import Cluster
 from indexers.imports import ItemsImported, import_items
 from indexers.workspace import Workspace
-from tests.commands import Command, Ended
-
-
-class Importer:
-    """Runs the command in a folder with a configuration."""
-
-    def __init__(self, folder: Path, run: Command) -> None:
-        self.folder, self.run = folder, run
-        self.file = folder / "shop/items.jsonl"
-        (folder / "cogr.toml").write_text('[dataset]\nloader = "jsonl"\npath = "shop"\n')
-
-    def __call__(self, *arguments: object, status: int = 0) -> Ended:
-        ended = self.run("import", "items", *arguments)
-        assert ended.status == status, ended.err
-        return ended
-
-    @property
-    def items(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.file.read_text().splitlines()]
+from tests.commands import Command
+from tests.shops import read_jsonl
 
 
 @pytest.fixture
-def importer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cogr_index: Command) -> Importer:
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The items of the data set that the configuration here names."""
     monkeypatch.chdir(tmp_path)
-    return Importer(tmp_path, cogr_index)
+    (tmp_path / "cogr.toml").write_text('[dataset]\nloader = "jsonl"\npath = "shop"\n')
+    return tmp_path / "shop/items.jsonl"
 
 
 PLACE = Place("products", 1, "document")
@@ -53,8 +38,8 @@ def imported(to: Path, documents: Iterable[dict[str, Any]], **named: Any) -> Ite
     return import_items([(PLACE, one) for one in documents], to, source, Columns())
 
 
-def test_the_file_has_the_names_that_the_data_set_has(importer: Importer) -> None:
-    config = importer.folder / "cogr.toml"
+def test_the_file_has_the_names_that_the_data_set_has(file: Path) -> None:
+    config = Path("cogr.toml")
     config.write_text(
         config.read_text() + '[dataset.columns]\nid = "sku"\ntitle = "name"\n'
         'text = ["long", "brand"]\nfields = {price = "Preis"}\n'
@@ -62,8 +47,9 @@ def test_the_file_has_the_names_that_the_data_set_has(importer: Importer) -> Non
     )
     workspace = Workspace.open(config, [])
     source = Columns("_id", updated="", fields={"price": "p.eur"})
-    import_items([(PLACE, LAMP)], importer.file, source, workspace.reading.columns)
-    assert importer.items == [{"sku": "1", "name": "Lamp", "long": "Oak", "brand": "", "Preis": 3}]
+    import_items([(PLACE, LAMP)], file, source, workspace.reading.columns)
+    (item,) = read_jsonl(file)
+    assert item == {"sku": "1", "name": "Lamp", "long": "Oak", "brand": "", "Preis": 3}
     assert [(item.id, item.text, dict(item.fields)) for item in workspace.dataset.items] == [
         ("1", "Oak", {"price": 3})
     ]
@@ -103,18 +89,6 @@ def write(cluster: Cluster, name: str, records: Iterable[dict[str, Any]]) -> str
     return index
 
 
-@pytest.fixture
-def index(cluster: Cluster) -> str:
-    """250 products in three shards, with objects, lists and times."""
-    body = {
-        "settings": {"number_of_shards": 3, "number_of_replicas": 0},
-        "mappings": {"properties": {"changed": {"type": "date"}}},
-    }
-    path = f"/{cluster.settings.prefix}-products"
-    cluster.call("PUT", path, body=body, doing="creating")
-    return write(cluster, "products", map(product, range(250)))
-
-
 def product(number: int) -> dict[str, Any]:
     return {
         "name": f"product {number}",
@@ -127,14 +101,21 @@ def product(number: int) -> dict[str, Any]:
 NAMED = ("--title", "name", "--text", "text.long,text.tags", "--field", "price=offers.price")
 
 
+SHARDS = {"settings": {"number_of_shards": 3, "number_of_replicas": 0}}
+DATED = {"mappings": {"properties": {"changed": {"type": "date"}}}}
+
+
 def test_an_index_is_read_in_pages(
-    importer: Importer, cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
+    file: Path, cogr_index: Command, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    path = f"/{cluster.settings.prefix}-products"
+    cluster.call("PUT", path, body={**SHARDS, **DATED}, doing="creating")
+    index = write(cluster, "products", map(product, range(250)))
     monkeypatch.setattr(imports, "PAGE", 100)
     there = ("--set", f"opensearch.url={cluster.url}", "--json")
     fixed = ("--index", index, *NAMED, "--updated", "changed", *there)
-    ended = importer(*fixed)
-    found = {item["id"]: item for item in importer.items}
+    ended = cogr_index("import", "items", *fixed)
+    found = {item["id"]: item for item in read_jsonl(file)}
     assert (ended.json["written"], ended.json["html"], len(found)) == (250, 250, 250)
     assert found["p7"] == {
         "id": "p7",
@@ -143,13 +124,15 @@ def test_an_index_is_read_in_pages(
         "updated": "2026-01-01T00:00:07Z",
         "price": [7, 8],
     }
-    ended = importer("--index", "nowhere", *there, status=2)
+    ended = cogr_index("import", "items", "--index", "nowhere", *there)
+    assert ended.status == 2
     assert "There is no index 'nowhere'" in ended.err
     pits = cluster.call("GET", "/_search/point_in_time/_all", doing="looking", missing_ok=True)
     assert not (pits or {}).get("pits")
 
 
-def test_ubi_indexes_become_a_file(importer: Importer, cluster: Cluster) -> None:
+@pytest.mark.usefixtures("file")
+def test_ubi_indexes_become_a_file(cogr_index: Command, cluster: Cluster) -> None:
     day = "2026-11-21T10:00:00.000Z"
     records: list[dict[str, Any]] = [
         {"user_query": "sofa", "query_id": "1", "timestamp": day},
@@ -160,11 +143,11 @@ def test_ubi_indexes_become_a_file(importer: Importer, cluster: Cluster) -> None
     name = write(cluster, "ubi", records)
     fixed = ("--index", name, "--set", f"opensearch.url={cluster.url}", "--json")
     arguments = ("import", "ubi", "ubi.ndjson", *fixed)
-    ended = importer.run(*arguments)
+    ended = cogr_index(*arguments)
     assert ended.status == 0, ended.err
     assert (ended.json["records"], ended.json["left_out"]) == (3, 1)
     lines = Path("ubi.ndjson").read_text().splitlines()
     assert sorted(lines) == sorted(json.dumps(record) for record in records[:3])
     since = ("--since", "2026-11-21")
-    ended = importer.run(*arguments, *since)
+    ended = cogr_index(*arguments, *since)
     assert ended.json["records"] == 2
