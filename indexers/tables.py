@@ -6,8 +6,8 @@ Texts of items are untrusted: they are escaped in HTML, and the console of
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ LONGEST = 300
 """Most characters of a text that a page or a table shows."""
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class Table:
     """Rows of named values with a title and notes.
 
@@ -40,10 +40,9 @@ class Table:
     head: bool = True
 
     @classmethod
-    def of(cls, title: str, values: Any, notes: Sequence[str] = ()) -> Table:
-        """Names and values of a mapping or of a flat dataclass, one a row."""
-        named = values if isinstance(values, Mapping) else plain(values)
-        rows = [{"what": str(k).replace("_", " "), "value": v} for k, v in named.items()]
+    def of(cls, title: str, values: Mapping[Any, Any], notes: Sequence[str] = ()) -> Table:
+        """Names and values, one a row."""
+        rows = [{"what": str(k).replace("_", " "), "value": v} for k, v in values.items()]
         return cls(title, rows, notes, head=False)
 
     @property
@@ -117,7 +116,7 @@ class Table:
 
 
 def show_all(
-    out: Console, title: str, values: Mapping[str, Any], notes: Sequence[str] = ()
+    out: Console, title: str, values: Mapping[Any, Any], notes: Sequence[str] = ()
 ) -> None:
     """Print any result: its names and values as a table, and then one for each list of records and
     each mapping that holds mappings or lists.
@@ -142,20 +141,9 @@ def _is_deep(value: Mapping[str, Any]) -> bool:
     return any(isinstance(inner, Mapping | list | tuple) for inner in value.values())
 
 
-def pick(records: Iterable[Any], headings: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Rows of mappings or dataclasses: name of a value -> heading of its column."""
-    return [
-        {
-            heading: one[name] if isinstance(one, Mapping) else getattr(one, name)
-            for name, heading in headings.items()
-        }
-        for one in records
-    ]
-
-
-def plain(value: Any) -> dict[str, Any]:
-    """A flat dataclass as a dict."""
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+def pick(records: Iterable[Mapping[str, Any]], headings: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Rows of some values of records: name of a value -> heading of its column."""
+    return [{heading: one[name] for name, heading in headings.items()} for one in records]
 
 
 def spell(value: Any) -> str:

@@ -7,6 +7,7 @@ Options and output only; the work is in the packages beside.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,7 +17,7 @@ from typer import Argument, Option
 from cogr.errors import CheckFailedError, UserError
 from indexers.cli import console, snapshots
 from indexers.cli.console import Call, common_options
-from indexers.tables import Table, plain
+from indexers.tables import Table
 from indexers.telemetry.terminal import progress_bar
 
 if TYPE_CHECKING:
@@ -276,7 +277,7 @@ def _verified(call: Call, id_: str, *, quick: bool) -> dict[str, Any]:
 
     opened, backend = open_snapshot(call.workspace.store, id_), call.workspace.backend
     with progress_bar(f"documents of {id_}", opened.manifest.entities) as advance:
-        return plain(order.verify(backend, opened, every=not quick, advance=advance))
+        return asdict(order.verify(backend, opened, every=not quick, advance=advance))
 
 
 @app.command()
@@ -299,7 +300,7 @@ def prune(
     workspace, title = call.workspace, "Would be removed" if dry_run else "Removed"
     store, backend = workspace.store, workspace.backend
     pruned = remove(store, backend, keep, files=files, dry_run=dry_run, say=console.note)
-    call.show(title, {"dry_run": dry_run, **plain(pruned)})
+    call.show(title, {"dry_run": dry_run, **asdict(pruned)})
 
 
 for command in (snapshots.status, snapshots.search, snapshots.diff, snapshots.inspect):
