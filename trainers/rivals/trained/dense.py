@@ -149,32 +149,6 @@ class ANCE(DPR):
             train_pairs(task, model, self.loss(model, params), rows, params, max(1, steps))
 
 
-def open_splade(folder: Path) -> Any:
-    """A SparseEncoder from its own folder or from a masked language model's.
-
-    Raises GeneratorError for another kind of model.
-    """
-    config = read_json(folder / "config.json", f"The model folder {folder}")
-    if not any(name.endswith("ForMaskedLM") for name in config.get("architectures") or []):
-        raise GeneratorError(
-            f"{folder} is not a masked language model, which SPLADE needs; name one such as "
-            f"{Splade.usual}."
-        )
-    return _opened("SparseEncoder", folder, "sparse encoder", "another")
-
-
-def weigh(model: Any, texts: Sequence[str], side: str) -> Any:
-    """Weights of words, a sparse matrix of float32 (texts, vocabulary). `side` is "query" or
-    "document".
-    """
-    from scipy import sparse
-
-    options = {"batch_size": _LOGITS_AT_ONCE, "convert_to_sparse_tensor": True}
-    found = _encoded(model, texts, side, **options).float().cpu().coalesce()
-    rows, columns = found.indices().numpy()
-    return sparse.csr_matrix((found.values().numpy(), (rows, columns)), shape=found.shape)
-
-
 class Splade(DPR):
     """SPLADE v2, trained on the labels."""
 
@@ -182,8 +156,32 @@ class Splade(DPR):
     usual = "naver/splade_v2_max"
     grid = rates(2e-5, 1e-4, document=3e-5, query=5e-5, batch=32, negatives=1)
     fresh = rates(1e-3, 3e-3, document=3e-5, query=5e-5, batch=32, negatives=1)
-    open = staticmethod(open_splade)
-    encode = staticmethod(weigh)
+
+    @staticmethod
+    def open(folder: Path) -> Any:
+        """A SparseEncoder from its own folder or from a masked language model's.
+
+        Raises GeneratorError for another kind of model.
+        """
+        config = read_json(folder / "config.json", f"The model folder {folder}")
+        if not any(name.endswith("ForMaskedLM") for name in config.get("architectures") or []):
+            raise GeneratorError(
+                f"{folder} is not a masked language model, which SPLADE needs; name one such as "
+                f"{Splade.usual}."
+            )
+        return _opened("SparseEncoder", folder, "sparse encoder", "another")
+
+    @staticmethod
+    def encode(model: Any, texts: Sequence[str], side: str) -> Any:
+        """Weights of words, a sparse matrix of float32 (texts, vocabulary). `side` is "query" or
+        "document".
+        """
+        from scipy import sparse
+
+        options = {"batch_size": _LOGITS_AT_ONCE, "convert_to_sparse_tensor": True}
+        found = _encoded(model, texts, side, **options).float().cpu().coalesce()
+        rows, columns = found.indices().numpy()
+        return sparse.csr_matrix((found.values().numpy(), (rows, columns)), shape=found.shape)
 
     def loss(self, model: Any, params: Params) -> Any:
         """In-batch negatives and the penalty; gradients are cached."""
