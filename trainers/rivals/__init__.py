@@ -88,37 +88,26 @@ class Fitted:
     """A method after its fit.
 
     Attributes:
-        rank: queries and a depth -> rankings. A score must not be NaN.
+        search: a query, or what it is read as, and a depth -> its ranking. A score must not be NaN.
         bytes_an_item: size of a serving index for an item.
+        read: queries -> what they are searched by, such as keywords or a vector.
         model: whether serving an unprepared query needs a model.
         sets: of a method with retrieved sets of its own: from its rankings of all items to the
             sets. None: the runner cuts the rankings.
         said: a remark for the table.
     """
 
-    rank: Callable[[Sequence[Query], int], Ranked]
+    search: Callable[[Any, int], Sequence[tuple[str, float]]]
     bytes_an_item: float
+    read: Callable[[Sequence[Query]], Sequence[Any]] = list
     model: bool = False
     sets: Callable[[Ranked], Sets] | None = None
     said: str = ""
 
-    @classmethod
-    def by(
-        cls,
-        search: Callable[[Any, int], Sequence[tuple[str, float]]],
-        bytes_an_item: float,
-        read: Callable[[Sequence[Query]], Sequence[Any]] = list,
-        **more: Any,
-    ) -> Fitted:
-        """A method that searches by one query after another, or by what it reads them as (keywords,
-        a vector).
-        """
-
-        def rank(queries: Sequence[Query], depth: int) -> Ranked:
-            made = read(queries)
-            return {q.id: search(one, depth) for q, one in zip(queries, made, strict=True)}
-
-        return cls(rank, bytes_an_item, **more)
+    def rank(self, queries: Sequence[Query], depth: int) -> Ranked:
+        """The rankings of some queries."""
+        each = zip(queries, self.read(queries), strict=True)
+        return {query.id: self.search(one, depth) for query, one in each}
 
 
 def best(ids: Sequence[str], scores: NDArray[Any], depth: int) -> list[tuple[str, float]]:

@@ -45,7 +45,7 @@ def keyword_ranks(
     postings = sum(len(mirror.keywords_of(dense)) for dense in range(len(mirror)))
     words = sum(len(word.encode("utf-8", "replace")) for word in mirror.words)
     size = (4 * postings + words) / max(1, len(mirror))
-    return Fitted.by(search, size, answers, sets=ids_of, **more)
+    return Fitted(search, size, answers, sets=ids_of, **more)
 
 
 def weighted(query: Query, keywords: Sequence[str], weights: Weights) -> dict[str, float]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def by_words(lexical: Lexical) -> Fitted:
     def search(query: Query, depth: int) -> list[tuple[str, float]]:
         return lexical.best(lexical.scores(query.text), depth)
 
-    return Fitted.by(search, lexical.size_bytes / len(lexical.items))
+    return Fitted(search, lexical.size_bytes / len(lexical.items))
 
 
 class BM25(Method):
@@ -99,9 +100,7 @@ class Nearest(Method):
             return sorted(counted.items(), key=lambda pair: (-pair[1], pair[0]))[:depth]
 
         labels = sum(len(relevant[query.id]) for query in train)
-        return Fitted.by(
-            votes, (_LABEL_BYTES * labels + index.size_bytes) / len(task.dataset.items)
-        )
+        return Fitted(votes, (_LABEL_BYTES * labels + index.size_bytes) / len(task.dataset.items))
 
 
 class PerfectCutoff(BM25):
@@ -116,7 +115,7 @@ class PerfectCutoff(BM25):
             heads = ids_of(run, DEPTH)
             return {id_: ids[: best_head(ids, relevant[id_])] for id_, ids in heads.items()}
 
-        return Fitted(plain.rank, plain.bytes_an_item, sets=sets)
+        return replace(plain, sets=sets)
 
 
 # Synonyms
@@ -230,7 +229,7 @@ class Synonyms(Method):
         lines = [f"{word} => {', '.join((word, *more))}" for word, more in sorted(synonyms.items())]
         (task.work / "synonyms.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
         index = SynonymIndex(ids, stems, synonyms)
-        return Fitted.by(
+        return Fitted(
             index.rank,
             index.size_bytes / len(ids),
             lambda queries: stems_of([query.text for query in queries]),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,10 +78,7 @@ class Fake(Method):
         self.fits.append((task.seed, params["others"]))
         found = Found(task, params["others"])
 
-        def rank(queries: Sequence[Query], depth: int) -> Any:
-            return {query.id: self._rank(found, query)[:depth] for query in queries}
-
-        return Fitted(rank, 12.0)
+        return Fitted(lambda query, depth: self._rank(found, query)[:depth], 12.0)
 
 
 @dataclass

@@ -104,7 +104,7 @@ class Embeddings(Trained):
         def read(queries: Sequence[Query]) -> list[Any]:
             return list(self.encode(model, [query.text for query in queries], "query"))
 
-        return Fitted.by(partial(self.search, ids, matrix), self.bytes_an_item(matrix), read)
+        return Fitted(partial(self.search, ids, matrix), self.bytes_an_item(matrix), read)
 
 
 class DPR(Embeddings):

@@ -145,7 +145,7 @@ class DSI(Writer):
 
         search = partial(written, model.eval(), tokenizer, trie)
         # The index is the model; an identifier is kept beside it.
-        return Fitted.by(search, float(np.mean([len(tokens) - 1 for tokens in trie.item])))
+        return Fitted(search, float(np.mean([len(tokens) - 1 for tokens in trie.item])))
 
 
 class DSIQG(DSI):

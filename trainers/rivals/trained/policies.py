@@ -134,7 +134,7 @@ class DeepRetrieval(Trained):
         trainer.save_model(str(learned))
         written = _writer(learned, task, tokens)
         size = lexical.size_bytes / len(task.dataset.items)
-        return Fitted.by(partial(self.search, lexical), size, written)
+        return Fitted(partial(self.search, lexical), size, written)
 
 
 class Quester(DeepRetrieval):

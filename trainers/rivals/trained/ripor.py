@@ -107,7 +107,7 @@ class RIPOR(Writer):
         for id_, path in code.items():
             owners[tuple(path)].append(id_)
 
-        return Fitted.by(partial(decoded, model.eval(), tokenizer, owners), float(LEVELS))
+        return Fitted(partial(decoded, model.eval(), tokenizer, owners), float(LEVELS))
 
 
 def _triples(task: Task, teacher: Any, most: int, code: Any) -> list[Any]:
