@@ -333,12 +333,12 @@ class Builder:
             SettingsError: dataset.split_by is set, but the data names its own splits; or fields are
                 asked for that no item has.
         """
-        items = self._items.distinct
-        self.notes[REPEATED_ITEMS] += self._items.repeats
+        items, repeats = self._items.distinct()
+        self.notes[REPEATED_ITEMS] += repeats
         if not len(items):
             raise DataError(f"The data set {self.name} has no items; check dataset.path.")
         self._check_fields()
-        self._check_blank(len(items) + self._items.repeats)
+        self._check_blank(len(items) + repeats)
         self._check_unknown()
         relevant = self._relevant()
         if self.options.split_by != "shuffle" and (self._splits or self.test_share is not None):

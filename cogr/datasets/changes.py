@@ -93,22 +93,17 @@ def read_changes(path: Path, side: Side, options: Options | None = None) -> Chan
     Raises:
         DataError: the file is missing, or a record is bad; names file and line.
     """
-    upserts: dict[str, Entity] = {}
-    deletes: dict[str, None] = {}
+    found: dict[str, Entity | None] = {}
     options = options or Options()
     key = options.columns.id if side == "item" else "id"
     for place, record in json_records(path):
-        id_ = id_field(record, key, place)
-        upserts.pop(id_, None)
-        deletes.pop(id_, None)
-        deleted = record.get("deleted", False)
+        id_, deleted = id_field(record, key, place), record.get("deleted", False)
         if not isinstance(deleted, bool):
             raise DataError(f"{place}: 'deleted' is {deleted!r}; write true or false.")
-        if deleted:
-            deletes[id_] = None
-        else:
-            upserts[id_] = _entity(record, id_, side, place, options)
-    return Changes(side, upserts, frozenset(deletes))
+        found.pop(id_, None)
+        found[id_] = None if deleted else _entity(record, id_, side, place, options)
+    upserts = {id_: one for id_, one in found.items() if one is not None}
+    return Changes(side, upserts, frozenset(found.keys() - upserts.keys()))
 
 
 def _entity(

@@ -139,9 +139,8 @@ class ItemTable:
         """Whether an item has this id."""
         return self._index.find(id_) >= 0
 
-    @cached_property
-    def distinct(self) -> Items:
-        """All items without repeats: of several equal items the first.
+    def distinct(self) -> tuple[Items, int]:
+        """All items without repeats, of several equal items the first; how many are left out.
 
         Raises DataError when two others have one id; names both places.
         """
@@ -155,17 +154,12 @@ class ItemTable:
                     "item its own id."
                 )
         if not repeats:
-            return self._items
+            return self._items, 0
         spool, left_out = ItemsSpool(), frozenset(repeats)
         for row, item in enumerate(self._items):
             if row not in left_out:
                 spool.add(item)
-        return spool.items()
-
-    @property
-    def repeats(self) -> int:
-        """How many items `distinct` leaves out."""
-        return len(self._items) - len(self.distinct)
+        return spool.items(), len(left_out)
 
     @cached_property
     def _items(self) -> Items:

@@ -81,7 +81,7 @@ class Fire:
         self._settings = opensearch.model_copy(update={"prefix": self.prefix})
         self._weights = dict(weights)
         self._draw = random.Random(seed)
-        urls = {"redis.url": str(self._broker.redis.url), "opensearch.url": str(opensearch.url)}
+        urls = {"redis.url": str(self._broker.state.url), "opensearch.url": str(opensearch.url)}
         base = {"backend": "opensearch", "opensearch.prefix": self.prefix}
         self._sets = base | urls
         self._serving: Snapshot | None = None

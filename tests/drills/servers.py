@@ -18,6 +18,8 @@ from indexers.fleet.broker import make_app
 from ops.servers import OpenSearchSpec, ServerSpec, ValkeySpec, start, stop
 from tests.owned_servers import BRIEF, start_owned
 
+NAME = f"tests-{os.getpid()}-drill"
+
 
 class Mortal:
     """A server that may be killed."""
@@ -53,12 +55,7 @@ class Broker(Mortal):
     """A Valkey."""
 
     def __init__(self) -> None:
-        name = f"tests-{os.getpid()}-drill"
-        super().__init__(ValkeySpec(name=name, port=0))
-
-    @property
-    def redis(self) -> RedisSettings:
-        return RedisSettings(url=self.state.url)
+        super().__init__(ValkeySpec(name=NAME, port=0))
 
     def die(self) -> bool:
         """SIGKILL it and start it again."""
@@ -68,7 +65,8 @@ class Broker(Mortal):
 
     def call(self, *words: str) -> Any:
         """One command of its own language, such as FLUSHALL."""
-        with make_app(self.redis).connection_for_write() as connection:
+        app = make_app(RedisSettings(url=self.state.url))
+        with app.connection_for_write() as connection:
             return connection.default_channel.client.execute_command(*words)
 
 
@@ -76,8 +74,7 @@ class Node(Mortal):
     """An OpenSearch. Its return takes seconds, so it comes back while the drill goes on."""
 
     def __init__(self) -> None:
-        name = f"tests-{os.getpid()}-drill"
-        super().__init__(OpenSearchSpec(name=name, port=0, options=BRIEF))
+        super().__init__(OpenSearchSpec(name=NAME, port=0, options=BRIEF))
         self._returning = threading.Thread(target=self.revive)
 
     @property
