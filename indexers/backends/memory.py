@@ -97,7 +97,7 @@ class Opened:
     @cached_property
     def searched(self) -> TextIndex:
         """Titles and fields to search by text. Raises MissingExtraError."""
-        return TextIndex.of(self.mirror, self.texts, self.extra)
+        return TextIndex(self.mirror, self.texts, self.extra)
 
     @cached_property
     def _answers(self) -> pa.Table:
@@ -312,33 +312,25 @@ def _said(fields_json: str) -> Iterator[str]:
         yield from (one for one in values_of(value) if isinstance(one, str))
 
 
-@dataclass(frozen=True)
 class TextIndex:
     """What a text search of one snapshot reads: titles, each text value of a field with the dense
-    id of its item, and dense ids by case-folded id.
+    id of its item, and dense ids by case-folded id; titles and extra fields are given in the
+    mirror's order. Raises MissingExtraError.
     """
 
-    texts: Lexical
-    values: Lexical
-    owners: NDArray[np.int64]
-    places: Mapping[str, int]
-
-    @classmethod
-    def of(cls, mirror: Mirror, titles: Strings, fields: Strings | None) -> TextIndex:
-        """Of titles and extra fields in the mirror's order. Raises MissingExtraError."""
+    def __init__(self, mirror: Mirror, titles: Strings, fields: Strings | None) -> None:
         ids = [mirror.ids[dense] for dense in range(len(mirror))]
-        texts = Lexical([Item(id_, text) for id_, text in zip(ids, titles[:], strict=True)])
+        self.texts = Lexical([Item(id_, text) for id_, text in zip(ids, titles[:], strict=True)])
         spoken = [(at, value) for at, one in enumerate(fields or ()) for value in _said(one)]
         values = [Item(f"{number:012}", value) for number, (_, value) in enumerate(spoken)]
-        owners = np.array([at for at, _ in spoken], np.int64)
-        places = {id_.casefold(): at for at, id_ in enumerate(ids)}
-        return cls(texts, Lexical(values), owners, places)
+        self._values, self._owners = Lexical(values), np.array([at for at, _ in spoken], np.int64)
+        self._places = {id_.casefold(): at for at, id_ in enumerate(ids)}
 
     def literal(self, text: str) -> NDArray[np.int64]:
         """Items that the text is the id of, or that have all of its words in one field."""
-        own = self.places.get(text.strip().casefold())
+        own = self._places.get(text.strip().casefold())
         named = np.array([] if own is None else [own], np.int64)
-        in_fields = self.owners[self.values.literal(text)]
+        in_fields = self._owners[self._values.literal(text)]
         return np.unique(np.concatenate([named, self.texts.literal(text), in_fields]))
 
 

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any
 
 from pythonjsonlogger.json import JsonFormatter
@@ -24,8 +24,7 @@ from cogr.settings.serving import LogSettings
 PACKAGES = ("cogr", "indexers", "trainers", "ops")
 
 _SAYS = logging.getLogger("cogr.says")
-_NOTHING: Mapping[str, str] = MappingProxyType({})
-_bound: ContextVar[Mapping[str, str]] = ContextVar("cogr_log_fields", default=_NOTHING)
+_bound: ContextVar[Mapping[str, str]] = ContextVar("cogr_log_fields")
 
 
 class _State:
@@ -39,7 +38,9 @@ def bound(**fields: str | None) -> Iterator[None]:
 
     A thread has them when it runs in a copy of the context.
     """
-    token = _bound.set({**_bound.get(), **{name: value for name, value in fields.items() if value}})
+    token = _bound.set(
+        {**_bound.get({}), **{name: value for name, value in fields.items() if value}}
+    )
     try:
         yield
     finally:
@@ -142,7 +143,7 @@ class _Json(_Discreet, JsonFormatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": masked(record.getMessage()),
-            **_bound.get(),
+            **_bound.get({}),
         }
         if record.exc_info and record.exc_info[0] is not None:
             log_data["error"] = record.exc_info[0].__name__

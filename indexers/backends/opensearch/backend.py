@@ -142,12 +142,10 @@ class OpenSearchBackend:
         there = self.cluster.call("GET", f"/{pattern}", doing="listing the indexes")
         found = []
         for state in (IndexState.read(name, answer) for name, answer in there.items()):
-            if not state.snapshot:
-                continue
-            side = side_of(state.snapshot)
-            entities, serving = state.meta["entities"], self._aliases[side] in state.aliases
-            complete = state.complete and state.verified
-            found.append(Listed(state.snapshot, side, entities, serving, complete))
+            if id_ := state.snapshot:
+                serving = self._aliases[side := side_of(id_)] in state.aliases
+                complete = state.complete and state.verified
+                found.append(Listed(id_, side, state.meta["entities"], serving, complete))
         return sorted(found, key=attrgetter("side", "snapshot"))
 
     def search(

@@ -247,22 +247,17 @@ class Cluster:
 def read_version(info: Any, url: str) -> Version:
     """The version in the answer of `GET /`. Raises ServiceError where we can't use it."""
     version = info.get("version") if isinstance(info, dict) else None
-    if not isinstance(version, dict) or "number" not in version:
-        raise ServiceError(f"{url} answers, but is not OpenSearch; check opensearch.url.")
-    number, oldest = str(version["number"]), ".".join(map(str, OLDEST))
-    if version.get("distribution") != "opensearch":
-        raise ServiceError(
-            f"{url} says that it is Elasticsearch {number}, which scores keyword fields "
-            f"differently: use OpenSearch {oldest} or newer, or turn "
-            "compatibility.override_main_response_version off if it is one."
-        )
-    major, minor = (int(part) for part in number.split(".")[:2])
-    if (major, minor) < OLDEST:
-        raise ServiceError(
-            f"{url} is OpenSearch {number}, which has no point in time for paging: upgrade it to "
-            f"{oldest} or newer."
-        )
-    return Version(major, minor, number)
+    found = version if isinstance(version, dict) else {}
+    kind, number = found.get("distribution"), str(found.get("number"))
+    if kind == "opensearch":
+        major, minor = (int(part) for part in number.split(".")[:2])
+        if (major, minor) >= OLDEST:
+            return Version(major, minor, number)
+    raise ServiceError(
+        f"{url} must be OpenSearch {'.'.join(map(str, OLDEST))} or newer, since others score or "
+        f"page differently, but says distribution {kind}, version {number}; check opensearch.url, "
+        "upgrade it, or turn compatibility.override_main_response_version off."
+    )
 
 
 def _urls(settings: OpenSearchSettings) -> list[str]:

@@ -225,15 +225,11 @@ def check_count(cluster: Cluster, name: str, snapshot: Snapshot) -> None:
     would change the statistics behind the scores. Raises CheckFailedError.
     """
     docs, expected = stats(cluster, name, "docs")["docs"], snapshot.manifest.entities
-    if docs["count"] != expected:
+    if docs["count"] != expected or docs["deleted"]:
         raise CheckFailedError(
-            f"The index {name} holds {docs['count']} documents, the snapshot {expected}; delete it "
-            "and push the snapshot again."
-        )
-    if docs["deleted"]:
-        raise CheckFailedError(
-            f"The index {name} has {docs['deleted']} deleted documents, so something else wrote "
-            "to it; delete it and push again."
+            f"The index {name} has {docs['count']} documents and {docs['deleted']} deleted ones, "
+            f"the snapshot {expected}; something else wrote to it: delete it and push the snapshot "
+            "again."
         )
 
 

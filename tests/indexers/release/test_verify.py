@@ -39,9 +39,9 @@ def test_the_command_compares_all_and_ends_with_1_at_a_difference(
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        (("DELETE", "_doc/c", None), "157 documents, the snapshot 158"),
-        (("PUT", "_doc/zzz", {"item_id": "zzz", "keywords": ["x"], "text": ""}), "documents, the"),
-        (("POST", "_update/e", {"doc": {"text": "other"}}), "1 deleted documents, so something"),
+        (("DELETE", "_doc/c", None), "157 documents and . deleted ones, the snapshot 158"),
+        (("PUT", "_doc/zzz", {"item_id": "zzz", "keywords": ["x"], "text": ""}), "159 documents"),
+        (("POST", "_update/e", {"doc": {"text": "other"}}), "158 documents and 1 deleted ones"),
     ],
 )
 def test_every_write_of_somebody_else_is_found(

@@ -36,13 +36,10 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (
-            info("7.10.2", None),
-            r"Elasticsearch 7.10.2, which scores .*: use OpenSearch",
-        ),
-        (info("2.3.0"), r"is OpenSearch 2.3.0, .* upgrade it to 2.4 or newer"),
-        ({"tagline": "something else"}, "is not OpenSearch; check opensearch.url"),
-        ([], "is not OpenSearch"),
+        (info("7.10.2", None), "OpenSearch 2.4 or newer, .* distribution None, version 7.10.2"),
+        (info("2.3.0"), "OpenSearch 2.4 or newer, .* distribution opensearch, version 2.3.0"),
+        ({"tagline": "something else"}, "distribution None, .*; check opensearch.url"),
+        ([], "check opensearch.url"),
     ],
 )
 def test_what_is_no_opensearch_of_2_4_or_newer_is_refused(answer: Any, says: str) -> None:
