@@ -126,8 +126,8 @@ class ForeignIndex(Destination):
         return self._outcome(roll_back(self.workspace, to, say, into=self), say)
 
     def verify(self) -> Merged:
-        """Compare every document with the snapshot that serves there. Raises CheckFailedError where
-        a document lacks its keywords, has others, or the index lacks the field.
+        """Compare every document with the snapshot that serves there; the coverage says which
+        differ. Raises CheckFailedError where the index lacks the field.
         """
         target, id_ = self.target, self.current
         field, again = field_of(target.field, id_), f"cogr-index publish --into {target.name}"
