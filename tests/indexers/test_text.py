@@ -24,15 +24,8 @@ def test_german_has_its_own_stems_and_stop_words() -> None:
 
 
 def test_unspaced_scripts_are_pairs_and_mix_with_latin() -> None:
-    assert Analyser().words("蓝牙耳机 3d打印机 書") == [
-        "蓝牙",
-        "牙耳",
-        "耳机",
-        "3d",
-        "打印",
-        "印机",
-        "書",
-    ]
+    words = Analyser().words("蓝牙耳机 3d打印机 書")
+    assert " ".join(words) == "蓝牙 牙耳 耳机 3d 打印 印机 書"
 
 
 def test_indic_vowel_signs_stay_in_their_word() -> None:
@@ -83,9 +76,8 @@ def test_the_language_is_that_of_most_texts() -> None:
     # One word that is said all the time is no language: "num" is Portuguese too.
     assert detect_language(["num cell num rat num mice"]) == "english"
     pytest.importorskip("bm25s")
-    assert (
-        detect_language(["Une armoire pour les vêtements de la famille, dans le salon"]) == "french"
-    )
+    french = ["Une armoire pour les vêtements de la famille, dans le salon"]
+    assert detect_language(french) == "french"
 
 
 @pytest.mark.parametrize(
