@@ -289,7 +289,8 @@ class Drawn(Encoder):
 
     def __init__(self, folder: str) -> None:
         self.digest = "drawn"
-        self.alone = None if folder == self.digest else Encoder(folder)
+        drawn = folder == self.digest
+        self.alone = None if drawn else Encoder(folder, Store("memory://encoded"))
 
     def points(self, texts: Sequence[str], *, keep: bool = True) -> NDArray[np.float32]:  # noqa: ARG002
         if self.alone and len(texts) == 1:
