@@ -20,9 +20,8 @@ May raise ConnectionError: the connection is closed without a word.
 
 class FakeEndpoint:
     """Answers in threads of its own, in a `with` block; writes a prompt's last five words. It waits
-    `delay` seconds before, refuses prompts of more than `context_words`, and demands the `key` as
-    bearer token where one is given. `bodies` has all requests as they came, and at most
-    `most_at_once` were under way together.
+    `delay` seconds before, and refuses prompts of more than `context_words`. `bodies` has all
+    requests as they came, and at most `most_at_once` were under way together.
     """
 
     def __init__(
@@ -31,10 +30,9 @@ class FakeEndpoint:
         *,
         delay: float = 0.0,
         context_words: int = 10_000_000,
-        key: str | None = None,
     ) -> None:
         self._misbehave = misbehave or (lambda number, body: None)
-        self._delay, self._context_words, self._key = delay, context_words, key
+        self._delay, self._context_words = delay, context_words
         self._running, self._lock, self._stack = 0, threading.Lock(), ExitStack()
         self.bodies: list[dict[str, Any]] = []
         self.most_at_once = 0
@@ -54,16 +52,14 @@ class FakeEndpoint:
             self._running += 1
             self.most_at_once = max(self.most_at_once, self._running)
         try:
-            return self._respond(number, body, request.headers.get("authorization"))
+            return self._respond(number, body)
         except ConnectionError:
             return None
         finally:
             with self._lock:
                 self._running -= 1
 
-    def _respond(self, number: int, body: dict[str, Any], authorization: str | None) -> Answer:
-        if self._key is not None and authorization != f"Bearer {self._key}":
-            return refused(401, "wrong key")
+    def _respond(self, number: int, body: dict[str, Any]) -> Answer:
         if (instead := self._misbehave(number, body)) is not None:
             return instead
         time.sleep(self._delay)

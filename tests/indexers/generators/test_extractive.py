@@ -1,6 +1,4 @@
-"""The kind `extractive`: what it picks on a small catalogue, its band, its determinism, and its
-worth on real data.
-"""
+"""The kind `extractive`: what it picks on a small catalogue, and its band."""
 
 from __future__ import annotations
 
@@ -34,9 +32,8 @@ def keywords(generator: Extractive, *entities: Entity) -> dict[str, tuple[str, .
 
 def test_items_get_their_own_words_inside_the_band() -> None:
     found = keywords(Extractive(SHOP, ""), *SHOP)
-    assert {"sofa", "velvet sofa"} & set(found["a"]) == {
-        "sofa"
-    }  # "velvet sofa" occurs in one item only
+    # "velvet sofa" occurs in one item only.
+    assert {"sofa", "velvet sofa"} & set(found["a"]) == {"sofa"}
     assert "living room" in found["a"]
     assert "dining table" in found["c"]
     for item in SHOP:
@@ -58,12 +55,8 @@ def test_no_phrase_reaches_across_title_text_or_items() -> None:
 def test_a_query_gets_keywords_that_items_own() -> None:
     generator = Extractive(SHOP, "")
     owned = {word for words in keywords(generator, *SHOP).values() for word in words}
-    found = keywords(
-        generator,
-        Query("q", "sofas for a living room"),
-        Query("none", "spaceship"),
-        Query("empty", ""),
-    )
+    texts = {"q": "sofas for a living room", "none": "spaceship", "empty": ""}
+    found = keywords(generator, *(Query(id_, text) for id_, text in texts.items()))
     assert found["q"]
     assert set(found["q"]) <= owned
     assert found["none"] == found["empty"] == ()

@@ -127,13 +127,6 @@ def scale_columns(matrix: Csr, weights: Any) -> Csr:
     return with_data(matrix, matrix.data * weights[matrix.indices])
 
 
-def without_columns(matrix: Csr, columns: NDArray[np.bool_]) -> Csr:
-    """The matrix with these columns empty."""
-    kept = matrix.multiply(~columns[None, :]).tocsr()
-    kept.eliminate_zeros()
-    return kept.astype(np.float32)
-
-
 def scale_rows(matrix: Csr, weights: Any) -> Csr:
     """Each row times its weight, (rows,)."""
     return with_data(matrix, matrix.data * np.repeat(weights, np.diff(matrix.indptr)))

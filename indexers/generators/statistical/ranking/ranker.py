@@ -29,8 +29,8 @@ from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Floats,
     Ints,
+    among,
     row_sums,
-    without_columns,
 )
 from indexers.generators.statistical.ranking.text_index import TextIndex
 from indexers.generators.statistical.ranking.training_queries import TrainingQueries
@@ -198,7 +198,7 @@ def as_new(
         part: of each item, 0 to `MASKS` - 1; `MASKS` of new items, which are left out.
     """
     for mask in range(MASKS):
-        sources = TrainingQueries(index, texts, without_columns(relevance, part == mask))
+        sources = TrainingQueries(index, texts, among(relevance, np.flatnonzero(part != mask)))
         pairs = candidates(sources, sources.queries.rows(rows))
         p = ranker.probabilities(pairs, rows)
         kept = part[pairs.item] != MASKS

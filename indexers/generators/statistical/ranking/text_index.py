@@ -276,15 +276,11 @@ class TextIndex:
         pair_signals = replace(self.pair_signals, columns=signals)
         return replace(self, **both, pair_signals=pair_signals)._in_own_space()
 
-    def batch(self, texts: Sequence[str], own: Sequence[int] | None = None) -> QueryBatch:
+    def batch(self, texts: Sequence[str], own: Sequence[int] = ()) -> QueryBatch:
         """Queries as matrices; `own` are their rows among the training queries, when they are
         training queries.
         """
-        ids = (
-            np.full(len(texts), -1, dtype=np.int64)
-            if own is None
-            else np.asarray(own, dtype=np.int64)
-        )
+        ids = np.array([*own] or [-1] * len(texts), dtype=np.int64)
 
         def encode() -> Floats:
             if self.encoder and texts:

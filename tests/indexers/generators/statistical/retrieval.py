@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cogr.keywords import self_keyword
 from cogr.metrics import full_set
-from cogr.records import Dataset, Item, Query
+from cogr.records import Dataset, Item, Query, Split
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.keyword_selection import exact_cut
 
@@ -28,13 +28,13 @@ def retrieved(
     }
 
 
-def exact_cut_run(artefact: Artefact, queries: Sequence[Query]) -> dict[str, list[str]]:
-    """Query id -> ids of the items that the ranker retrieves by its own cut, best first."""
-    found = {}
+def cut_f1(dataset: Dataset, artefact: Artefact, split: Split = "test") -> float:
+    """Macro F1 of what the ranker retrieves by its own cut."""
+    queries, found = dataset.queries[split], {}
     for query, (items, p) in zip(queries, artefact.probabilities(queries), strict=True):
         cut, _ = exact_cut(p, artefact.expected_relevant(query, p))
-        found[query.id] = [artefact.item_ids[item] for item in items[cut]]
-    return found
+        found[query.id] = frozenset(artefact.item_ids[item] for item in items[cut])
+    return f1(dataset, found)
 
 
 def f1(dataset: Dataset, runs: Mapping[str, frozenset[str]]) -> float:
