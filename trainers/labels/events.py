@@ -188,6 +188,90 @@ _NOTHING_SHOWN = (
 )
 
 
+_SEARCHES = f"""
+create table explained as select c.rowid as row, k.q
+from (select rowid, * from ev where kind = 2 and not asked and text is null and weight > 1
+      and client is not null and item is not null) c
+asof join (select client, item, t, q from ev where kind = 2 and asked and client is not null
+           and item is not null) k
+on c.client = k.client and c.item = k.item and c.t >= k.t where c.t - k.t <= {_DAY_MS};
+update ev set q = explained.q, asked = true from explained where ev.rowid = explained.row;
+create table keyed as select case when asked then q
+    when text is not null and coalesce(session, client) is not null
+    then hash(coalesce(session, client), text) end as key, * from ev;
+drop table ev;
+create table found as select key, any_value(client) as client, any_value(session) as session,
+    min(t) as t, arg_min(text, kind) filter (text is not null) as text
+from keyed where key is not null group by key;
+"""
+_KNOWN = """
+create table searches as select key, client, session, t, query from found join texts using (text);
+drop table found;
+create table did as select key, kind, item, hash(item) as number, ordinal, weight, hits
+from keyed semi join searches using (key)
+where (kind in (1, 2) and item is not null) or hits is not null;
+drop table keyed;
+"""
+_VISITS = f"""
+create table keys as select key, query, t, coalesce(client, session, key) as client,
+    hash(coalesce(session, case when client is null then key else hash(client, began) end), query)
+    as visit
+from (select *, sum(case when pause > {_SESSION_MS} then 1 else 0 end)
+      over (partition by client order by t rows unbounded preceding) as began
+      from (select *, t - lag(t) over (partition by client order by t) as pause from searches));
+drop table searches;
+create table asked as select visit, any_value(client) as client, any_value(query) as query,
+    min(t) as t from keys group by visit;
+create table listed as select key, hash(hit) as number, hit as item, place as ordinal
+from (select key, unnest(from_json(hits, '["VARCHAR"]')) as hit,
+      unnest(range(1, json_array_length(hits)::bigint + 1)) as place from did
+      where hits is not null and json_type(hits) = 'ARRAY'
+      and key not in (select key from did where kind = 1)) where hit is not null;
+create table names as select number, any_value(item) as item,
+    row_number() over (order by number) - 1 as id
+from (select number, item from did where item is not null
+      union all select number, item from listed) group by number;
+create table seen as select visit, number, case when min(ordinal) is not null
+    then least(min(ordinal), {_LAST_POSITION}) end::smallint as position,
+    max(weight) > 0 as click, max(weight) as value
+from (select key, number, ordinal + (select greatest(1 - min(ordinal), 0) from did) as ordinal,
+      weight from did where item is not null
+      union all select key, number, ordinal::integer, 0 from listed)
+join (select key, visit from keys) using (key) group by visit, number;
+drop table did;
+drop table listed;
+create table bots as select distinct client
+from ((select client from keys group by client, t // {_DAY_MS} having count(*) > {_MOST_A_DAY})
+      union all (select client from seen join (select visit, client from asked) using (visit)
+      group by client having count(*) >= {_ENOUGH_SHOWN}
+      and sum(click::int) > {_MOST_CLICKED} * count(*)));
+drop table keys;
+create table visits as select visit, client, query, t, t // {_DAY_MS} as day
+from asked anti join bots using (client)
+qualify row_number() over (partition by client, query order by t) <= {_MOST_VISITS};
+"""
+_DAYS = """
+create table days as select query, day, count(*) as n,
+    row_number() over (partition by query order by count(*) desc, day) < $days as busy
+from visits group by query, day
+"""
+_DECAY = "pow(0.5, ($last - t) / $half_life)"
+_SHOWN = f"""
+select query, id::integer as item, coalesce(position, 0)::smallint as position,
+    count(*)::integer as raw, sum(d)::float as shown, sum(d * click::int)::float as clicked,
+    sum(d * value)::float as value, busy
+from seen join (select visit, query, busy, {_DECAY} as d
+                from visits join days using (query, day)) using (visit)
+join names using (number)
+group by query, id, coalesce(position, 0), busy order by query, item, position, busy
+"""
+_ASKED = f"""
+select coalesce(sum({_DECAY}), 0) as visits, count(distinct client) as clients,
+    coalesce(min(t), 0) as first, count(distinct day) as days
+from range($texts) every(query) left join visits using (query) group by query order by query
+"""
+
+
 class _Reading:
     def __init__(self, con: Any, rules: Rules) -> None:
         self._con = con
@@ -198,73 +282,30 @@ class _Reading:
     def _one(self, sql: str, **values: Any) -> Any:
         return self._con.execute(sql, values or None).fetchone()
 
+    def _count(self, name: str, rows: str) -> None:
+        self._counts[name] += int(self._one(f"select count(*) from {rows}")[0])
+
     def load(self, paths: Sequence[Path]) -> None:
         """The records of all files that have a time: table `ev`."""
         rules = self._rules
         found = load(self._con, paths, rules.weights, rules.impressions)
         self._counts[RECORDS], self._counts[BAD_LINES] = found
         ahead = int(time.time() * 1000) + _DAY_MS
-        none, late = self._one(
-            "select count(*) filter (t is null), count(*) filter (t > $ahead) from ev", ahead=ahead
-        )
-        self._counts[NO_TIME], self._counts[AHEAD] = none, late
-        self._con.execute("delete from ev where t is null or t > $ahead", {"ahead": ahead})
+        self._count(NO_TIME, "ev where t is null")
+        self._count(AHEAD, f"ev where t > {ahead}")
+        self._con.execute(f"delete from ev where t is null or t > {ahead}")
 
     def searches(self, canonical: Canonical) -> None:
         """Every search with its text: tables `searches` (key, client, session, t, query) and `did`
         (key, kind, item, ordinal, weight).
         """
-        con = self._con
-        self._attribute()
-        con.execute(
-            "create table keyed as select case when asked then q when text is not null and "
-            "coalesce(session, client) is not null then hash(coalesce(session, client), text) end "
-            "as key, * from ev"
-        )
-        con.execute("drop table ev")
-        con.execute(
-            "create table found as select key, any_value(client) as client, "
-            "any_value(session) as session, min(t) as t, arg_min(text, kind) "
-            "filter (text is not null) as text from keyed where key is not null group by key"
-        )
-        self._count(
-            "select count(*) from keyed left join found using (key) where kind > 0 and "
-            "found.text is null",
-            NO_QUERY,
-        )
+        self._con.execute(_SEARCHES)
+        self._count(ATTRIBUTED, "explained")
+        lacking = "keyed left join found using (key) where kind > 0 and found.text is null"
+        self._count(NO_QUERY, lacking)
         self._register_texts(canonical)
-        con.execute(
-            "create table searches as select key, client, session, t, query from found "
-            "join texts using (text)"
-        )
-        con.execute("drop table found")
-        self._count(
-            "select count(*) from searches where client is null and session is null", NO_CLIENTS
-        )
-        con.execute(
-            "create table did as select key, kind, item, hash(item) as number, ordinal, weight, "
-            "hits from keyed semi join searches using (key) where (kind in (1, 2) and item is not "
-            "null) or hits is not null"
-        )
-        con.execute("drop table keyed")
-
-    def _count(self, sql: str, name: str) -> None:
-        self._counts[name] += int(self._one(sql)[0])
-
-    def _attribute(self) -> None:
-        self._con.execute(
-            "create table explained as select c.rowid as row, k.q from (select rowid, * from ev "
-            "where kind = 2 and not asked and text is null and weight > 1 and client is not null "
-            "and item is not null) c asof join (select client, item, t, q from ev where kind = 2 "
-            "and asked and client is not null and item is not null) k on c.client = k.client and "
-            f"c.item = k.item and c.t >= k.t where c.t - k.t <= {_DAY_MS}"
-        )
-        self._count("select count(*) from explained", ATTRIBUTED)
-        self._con.execute(
-            "update ev set q = explained.q, asked = true from explained "
-            "where ev.rowid = explained.row"
-        )
-        self._con.execute("drop table explained")
+        self._con.execute(_KNOWN)
+        self._count(NO_CLIENTS, "searches where client is null and session is null")
 
     def _register_texts(self, canonical: Canonical) -> None:
         """Table `texts` (text, query): the number of the query that a text stands for."""
@@ -290,126 +331,39 @@ class _Reading:
             cursor.close()
 
     def visits(self) -> None:
-        """Tables `visits` (visit, client, query, t) and `seen` (visit, number, position, click,
-        value).
+        """Tables `visits` (visit, client, query, t, day), `seen` (visit, number, position, click,
+        value) and `days` (query, day, n, busy).
         """
-        con = self._con
-        con.execute(
-            "create table keys as select key, query, t, coalesce(client, session, key) as client, "
-            "hash(coalesce(session, case when client is null then key else hash(client, began) "
-            "end), query) as visit from (select *, sum(case when pause > $pause then 1 else 0 end) "
-            "over (partition by client order by t rows unbounded preceding) as began from "
-            "(select *, t - lag(t) over (partition by client order by t) as pause from searches))",
-            {"pause": _SESSION_MS},
-        )
-        con.execute("drop table searches")
-        con.execute(
-            "create table asked as select visit, any_value(client) as client, any_value(query) as "
-            "query, min(t) as t from keys group by visit"
-        )
-        self._gather()
-        self._bots()
-        con.execute(
-            f"create table visits as select visit, client, query, t, t // {_DAY_MS} as day from "
-            "asked anti join bots using (client) qualify row_number() over (partition by client, "
-            f"query order by t) <= {_MOST_VISITS}"
-        )
-        con.execute(
-            "create table days as select query, day, count(*) as n, row_number() over (partition "
-            f"by query order by count(*) desc, day) < {self._rules.min_days} as busy "
-            "from visits group by query, day"
-        )
-        all_, bots, kept = self._one(
-            "select (select count(*) from asked), (select count(*) from asked semi join bots "
-            "using (client)), (select count(*) from visits)"
-        )
-        self._counts[BOT_VISITS], self._counts[REPEATS] = bots, all_ - bots - kept
-
-    def _gather(self) -> None:
-        con = self._con
-        con.execute(
-            "create table listed as select key, hash(hit) as number, hit as item, place as ordinal "
-            "from (select key, unnest(from_json(hits, '[\"VARCHAR\"]')) as hit, "
-            "unnest(range(1, json_array_length(hits)::bigint + 1)) as place from did where hits is "
-            "not null and json_type(hits) = 'ARRAY' and key not in (select key from did where "
-            "kind = 1)) where hit is not null"
-        )
-        con.execute(
-            "create table names as select number, any_value(item) as item, row_number() over "
-            "(order by number) - 1 as id from (select number, item from did where item is not "
-            "null union all select number, item from listed) group by number"
-        )
-        lowest = self._one("select min(ordinal) from did where ordinal is not null")[0]
-        shift = 1 - lowest if lowest is not None and lowest < 1 else 0
-        con.execute(
-            "create table seen as select visit, number, case when min(ordinal) is not null then "
-            "least(min(ordinal), $most) end::smallint as position, max(weight) > 0 as click, "
-            "max(weight) as value from (select key, number, ordinal + $shift as ordinal, weight "
-            "from did where item is not null union all select key, number, ordinal::integer, 0 "
-            "from listed) join (select key, visit from keys) using (key) group by visit, number",
-            {"most": _LAST_POSITION, "shift": shift},
-        )
-        for table in ("did", "listed"):
-            con.execute(f"drop table {table}")
-
-    def _bots(self) -> None:
-        self._con.execute(
-            "create table bots as select distinct client from ((select client from keys group by "
-            f"client, t // {_DAY_MS} having count(*) > {_MOST_A_DAY}) union all (select client "
-            "from seen join (select visit, client from asked) using (visit) group by client having "
-            f"count(*) >= {_ENOUGH_SHOWN} and sum(click::int) > {_MOST_CLICKED} * count(*)))"
-        )
-        self._count("select count(*) from bots", BOTS)
-        self._con.execute("drop table keys")
+        self._con.execute(_VISITS)
+        self._con.execute(_DAYS, {"days": self._rules.min_days})
+        self._count(BOTS, "bots")
+        self._count(BOT_VISITS, "asked semi join bots using (client)")
+        all_, kept = self._one("select (select count(*) from asked), (select count(*) from visits)")
+        self._counts[REPEATS] = all_ - self._counts[BOT_VISITS] - kept
 
     def counted(self) -> ClickCounts:
         """The counts as arrays."""
-        con = self._con
         first, last = self._one("select min(t), max(t) from visits")
         best = self._one("select coalesce(max(value), 1) from seen")[0]
         if last is None:
+            left_out = ", ".join(f"{name}: {n:,}" for name, n in self._counts.items() if n)
             raise DataError(
-                f"The log holds no searches with a text ({self._left_out()}); export ubi_queries "
-                "and ubi_events, whose records have a user_query or share a query_id."
+                f"The log holds no searches with a text ({left_out}); export ubi_queries and "
+                "ubi_events, whose records have a user_query or share a query_id."
             )
-        self._count("select count(*) from seen where position is null", NO_POSITION)
-        decay = f"pow(0.5, ({last} - t) / {self._rules.half_life * _DAY_MS})"
-        con.execute(
-            "create table counted as select query, id::integer as item, coalesce(position, "
-            "0)::smallint as position, count(*)::integer as raw, sum(d)::float as shown, sum(d * "
-            "click::int)::float as clicked, sum(d * value)::float as value, busy from seen "
-            f"join (select visit, query, busy, {decay} as d from visits join days using (query, "
-            "day)) using (visit) join names using (number) "
-            "group by query, id, coalesce(position, 0), busy"
-        )
-        asked = self._asked(decay)
-        for table in ("seen", "visits", "asked", "days"):
-            con.execute(f"drop table {table}")
-        shown = con.execute(
-            "select * from counted order by query, item, position, busy"
-        ).fetchnumpy()
-        names = con.execute("select item from names order by id").fetchnumpy()["item"].tolist()
-        if not names or not len(shown["query"]):
+        self._count(NO_POSITION, "seen where position is null")
+        decay = {"last": last, "half_life": self._rules.half_life * _DAY_MS}
+        shown = self._con.execute(_SHOWN, decay).fetchnumpy()
+        names = self._con.execute("select item from names order by id").fetchnumpy()["item"]
+        if not len(names) or not len(shown["query"]):
             raise DataError(_NOTHING_SHOWN)
+        texts = {"texts": len(self._texts)}
+        asked = self._con.execute(_ASKED, decay | texts).fetchnumpy()
         return ClickCounts(
-            Shown(**shown, items=names), asked, +self._counts, first, last, float(best)
+            Shown(**shown, items=names.tolist()),
+            Asked(self._texts, **asked),
+            +self._counts,
+            first,
+            last,
+            float(best),
         )
-
-    def _left_out(self) -> str:
-        return ", ".join(f"{name}: {count:,}" for name, count in self._counts.items() if count)
-
-    def _asked(self, decay: str) -> Asked:
-        found = self._con.execute(
-            f"select * from (select query, sum({decay}) as visits, count(distinct client) as "
-            "clients, min(t) as first from visits group by query) join (select query, count(*) as "
-            "days from days group by query) using (query)"
-        ).fetchnumpy()
-        queries = found.pop("query")
-
-        def by_query(counted: NDArray[Any]) -> Any:
-            kind = np.float64 if counted.dtype.kind == "f" else np.int64
-            column: NDArray[Any] = np.zeros(len(self._texts), kind)
-            column[queries] = counted
-            return column
-
-        return Asked(self._texts, **{name: by_query(one) for name, one in found.items()})

@@ -1,4 +1,11 @@
-"""Makes labels from a log of clicks, and writes the files that every source of labels writes.
+"""Labels from a log of clicks: the click model, smoothing, grades, and the files that every source
+of labels writes.
+
+The position-based model (Richardson et al. 2007; Craswell et al. 2008) takes a click as the item's
+attractiveness times the chance that its position is looked at, both by EM. So it estimates how
+often a pair of query and item was examined (its exposure) and how often with success. Success
+divided by exposure is the pair's rate; a Beta distribution around the rate of all pairs smooths it
+where the exposure is small.
 
 A folder gets `queries.jsonl`, `labels.jsonl` and `lineage.json`; `items.jsonl` beside them makes it
 a data set for the loader jsonl. The lineage (the origin of the labels) goes with the data set into
@@ -12,7 +19,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,8 +35,9 @@ from cogr.keywords import self_keyword
 from cogr.privacy import QueryFilter
 from cogr.store import Store
 from trainers.labels import LEVELS, RELEVANT
-from trainers.labels.clicks import Graded, Pairs, grade, weigh, without_busy_days, without_positions
-from trainers.labels.events import ClickCounts, Rules, read_click_counts
+from trainers.labels.events import ClickCounts, Rules, Shown, read_click_counts
+
+Floats = NDArray[np.float64]
 
 FEW_CLIENTS = "queries asked by fewer than k clients"
 FEW_IMPRESSIONS = "pairs shown too rarely"
@@ -39,6 +47,15 @@ BUSY_DAYS = "pairs whose label would rest on the busiest days"
 
 LOOKS_OF_SHOWN = 4
 """A pair must have been examined, by the model, at least `min_impressions` / this many times."""
+SHARES = (0.2, 0.4, 0.6, 0.8)
+"""Lowest rates of the grades 1 to 4, as shares of the best rate of the query."""
+
+_ROUNDS = 100
+_PULL = 5.0
+"""Weight, in examinations, with which a pair's attractiveness is drawn to the mean of all pairs."""
+_SETTLED = 1e-4
+_STRENGTHS = (2.0, 50.0)
+_LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -97,26 +114,18 @@ def labels_from_clicks(
     counts[FEW_CLIENTS] = int(((asked.clients > 0) & ~known).sum())
     steady = known & (asked.days >= rules.min_days)
     counts[FEW_DAYS] = int((known & ~steady).sum())
-    chosen = _chosen(pairs, graded, steady, rules, counts)
-    holds = _without_busy_days(click_counts, graded, chosen)
-    kept = chosen[holds]
-    counts[BUSY_DAYS] = len(chosen) - len(kept)
-    if not len(kept):
-        reasons = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count)
-        raise DataError(
-            f"No pair of query and item has enough evidence for a label ({reasons}); bring a "
-            "longer log, or lower --min-impressions, --min-confidence, --min-days or --k."
-        )
+    enough = _enough(pairs, graded, steady, rules, counts)
+    chosen = _without_busy_days(click_counts, graded, enough, counts)
     queries = _queries(click_counts, known)
-    labels = list(_labels(click_counts, pairs, graded, kept, queries))
+    labels = list(_labels(click_counts, pairs, graded, chosen, queries))
     lineage = _lineage(paths, rules, click_counts, counts)
     lineage |= {"access": asdict(access)} if access else {}
     write_folder(folder, queries.values(), labels, lineage)
-    levels = np.bincount(graded.grade[kept], minlength=len(LEVELS))
+    levels = np.bincount(graded.grade[chosen], minlength=len(LEVELS))
     return Made(
         folder,
         len(queries),
-        len(kept),
+        len(chosen),
         int(levels[int(RELEVANT) :].sum()),
         dict(zip(LEVELS, levels.tolist(), strict=True)),
         counts,
@@ -125,7 +134,7 @@ def labels_from_clicks(
     )
 
 
-def _chosen(
+def _enough(
     pairs: Pairs,
     graded: Graded,
     known: NDArray[np.bool_],
@@ -143,13 +152,23 @@ def _chosen(
 
 
 def _without_busy_days(
-    click_counts: ClickCounts, graded: Graded, chosen: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    if not len(chosen):
-        return np.zeros(0, bool)
-    rest = grade(weigh(without_busy_days(click_counts)))
-    same = (rest.grade >= RELEVANT) == (graded.grade >= RELEVANT)
-    return np.asarray(same[chosen], bool)
+    click_counts: ClickCounts, graded: Graded, rows: NDArray[np.int64], counts: dict[str, int]
+) -> NDArray[np.int64]:
+    """The rows whose label holds without the busiest days of its query. Raises DataError where none
+    does.
+    """
+    kept = rows
+    if len(rows):
+        rest = grade(weigh(without_busy_days(click_counts)))
+        kept = rows[((rest.grade >= RELEVANT) == (graded.grade >= RELEVANT))[rows]]
+    counts[BUSY_DAYS] = len(rows) - len(kept)
+    if not len(kept):
+        reasons = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count)
+        raise DataError(
+            f"No pair of query and item has enough evidence for a label ({reasons}); bring a "
+            "longer log, or lower --min-impressions, --min-confidence, --min-days or --k."
+        )
+    return kept
 
 
 def query_id(text: str) -> str:
@@ -212,12 +231,11 @@ def _iso(milliseconds: int) -> str:
 QUERIES, LABELS = "queries.jsonl", "labels.jsonl"
 
 
-def check_free(folder: Path, *, replace: bool, queries: bool = True) -> None:
+def check_free(folder: Path, *, replace: bool) -> None:
     """Raises DataError where the folder has labels or queries already, unless they are to be
     replaced.
     """
-    names = [LABELS, *([QUERIES] if queries else [])]
-    there = [name for name in names if (folder / name).exists()]
+    there = [name for name in (LABELS, QUERIES) if (folder / name).exists()]
     if there and not replace:
         raise DataError(
             f"{folder} already has {' and '.join(there)}: name another folder with --out, or "
@@ -227,7 +245,7 @@ def check_free(folder: Path, *, replace: bool, queries: bool = True) -> None:
 
 def write_folder(
     folder: Path,
-    queries: Iterable[Mapping[str, Any]] | None,
+    queries: Iterable[Mapping[str, Any]],
     labels: Iterable[Mapping[str, Any]],
     lineage: Mapping[str, Any],
 ) -> None:
@@ -237,11 +255,15 @@ def write_folder(
     """
     store = Store(folder.absolute())
     for name, rows in ((QUERIES, queries), (LABELS, labels)):
-        if rows is not None:
-            with store.replacing(name) as file:
-                for row in rows:
-                    file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        write_rows(store, name, rows)
     store.write_json(LINEAGE, {"cogr": __version__, "relevant_from": RELEVANT, **lineage})
+
+
+def write_rows(store: Store, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write records as a file of JSON lines. Raises StorageError."""
+    with store.replacing(name) as file:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
 
 
 def configuration(folder: Path) -> str:
@@ -250,3 +272,191 @@ def configuration(folder: Path) -> str:
         f'[dataset]\nloader = "jsonl"\npath = {json.dumps(str(folder))}\n'
         f'threshold = {RELEVANT:g}  # acceptable or better\nsplit_by = "cluster"'
     )
+
+
+# The click model
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Evidence on pairs of query and item.
+
+    Attributes:
+        query, item: int32, numbers.
+        raw: int64, visits that showed the item.
+        exposure: float64, how often it was examined, by the model.
+        success: float64, how often with success, 0 to `exposure`.
+        bias: position -> chance that it is looked at, 1 for the best one.
+    """
+
+    query: NDArray[np.int32]
+    item: NDArray[np.int32]
+    raw: NDArray[np.int64]
+    exposure: Floats
+    success: Floats
+    bias: Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class Graded:
+    """Pairs with grades.
+
+    Attributes:
+        rate: float64, smoothed.
+        grade: int8, 0 to 4.
+        confidence: float64, 0.5 to 1: probability that the pair is on the right side of the line
+            between relevant and not.
+    """
+
+    rate: Floats
+    grade: NDArray[np.int8]
+    confidence: Floats
+
+
+def weigh(click_counts: ClickCounts) -> Pairs:
+    """Exposure and success of every pair.
+
+    Raises DataError where the log has no positions, or no clicks on what was shown.
+    """
+    shown = _with_positions(click_counts.shown)
+    first, of = _pairs(shown)
+    clicked = _sums(of, shown.clicked)
+    exposure, bias = _examined(shown, of, clicked)
+    value = _sums(of, shown.value) / click_counts.best_value
+    # Mean value of a click; 1 where only clicks count.
+    worth = np.divide(value, clicked, out=np.zeros_like(value), where=clicked > 0)
+    return Pairs(
+        shown.query[first],
+        shown.item[first],
+        _sums(of, shown.raw).astype(np.int64),
+        np.maximum(exposure, clicked),
+        clicked * worth,
+        bias,
+    )
+
+
+def without_busy_days(click_counts: ClickCounts) -> ClickCounts:
+    """The counts of the other days; pairs keep their places."""
+    shown = click_counts.shown
+    rest = {
+        name: column * ~shown.busy
+        for name, column in vars(shown).items()
+        if name in ("raw", "shown", "clicked", "value")
+    }
+    return replace(click_counts, shown=replace(shown, **rest))
+
+
+def without_positions(click_counts: ClickCounts) -> ClickCounts:
+    """The counts as if everything was shown at one position, for a log that names none: then the
+    model is the click rate.
+    """
+    shown = click_counts.shown
+    return replace(click_counts, shown=replace(shown, position=np.ones_like(shown.position)))
+
+
+def _with_positions(shown: Shown) -> Shown:
+    known = shown.position > 0
+    if not known.any():
+        raise DataError(
+            "Labels need the positions of what was shown, and the log has none: log "
+            "event_attributes.position.ordinal in events, or query_response_hit_ids in "
+            "ubi_queries."
+        )
+    rows = {name: column[known] for name, column in vars(shown).items() if name != "items"}
+    return replace(shown, **rows)
+
+
+def _pairs(shown: Shown) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    new = np.ones(len(shown.query), bool)
+    new[1:] = (shown.query[1:] != shown.query[:-1]) | (shown.item[1:] != shown.item[:-1])
+    return np.flatnonzero(new), np.cumsum(new) - 1
+
+
+def _sums(at: NDArray[Any], numbers: NDArray[Any]) -> Floats:
+    return np.asarray(np.bincount(at, numbers), np.float64)
+
+
+def _rate_by_position(shown: Shown) -> Floats:
+    clicked = _sums(shown.position, shown.clicked)
+    times = _sums(shown.position, shown.shown)
+    rates = np.divide(clicked, times, out=np.zeros_like(clicked), where=times > 0)
+    if not rates.any():
+        raise DataError(
+            "The log has no clicks on what was shown: name the actions that are clicks with "
+            "--weight ACTION=1, and see that clicks and impressions share object ids and query ids."
+        )
+    # Positions with few visits are unreliable, so the next ones above them are used.
+    return np.asarray(np.maximum(rates / rates.max(), _LEAST_SHARE), np.float64)
+
+
+def _examined(
+    shown: Shown, of: NDArray[np.int64], clicked: Floats
+) -> tuple[Floats, dict[int, float]]:
+    """EM for the probability that a position is examined, and for attractiveness.
+
+    The expectation step estimates how probably an unclicked item was examined.
+    """
+    look = _rate_by_position(shown)
+    missed = (shown.shown - shown.clicked).astype(np.float64)
+    times = _sums(shown.position, shown.shown)
+    hits = _sums(shown.position, shown.clicked)
+    exposed = clicked + _sums(of, missed * look[shown.position])
+    for _ in range(_ROUNDS):
+        mean = clicked.sum() / exposed.sum()
+        attractive = (clicked + mean * _PULL) / (exposed + _PULL)
+        looked = missed * _looked(look[shown.position], attractive[of])
+        exposed = clicked + _sums(of, looked)
+        found = (hits + _sums(shown.position, looked)) / np.maximum(times, 1e-9)
+        found = np.where(times > 0, np.clip(found, _LEAST_SHARE, 1.0), look)
+        moved = float(np.abs(found - look).max())
+        look = found
+        if moved < _SETTLED:
+            break
+    seen = np.unique(shown.position)
+    bias = {int(at): round(float(look[at] / look[seen].max()), 4) for at in seen}
+    return exposed, bias
+
+
+def _looked(look: Floats, attractive: Floats) -> Floats:
+    """P(looked at | not clicked)."""
+    missed = np.maximum(1 - look * attractive, 1e-12)  # 0 where everything shown was clicked.
+    return np.asarray(look * (1 - attractive) / missed, np.float64)
+
+
+def grade(pairs: Pairs) -> Graded:
+    """Smoothed rates, grades by the share of the query's best rate, and confidences.
+
+    The best rate of a query is taken to be at least the mean rate of all pairs, so that a query
+    with only bad results has no relevant item.
+    """
+    from scipy.special import betainc
+
+    alpha, beta = _prior(pairs)
+    a = alpha + pairs.success
+    b = beta + np.maximum(pairs.exposure - pairs.success, 0)
+    rate = a / (a + b)
+    best = np.full(int(pairs.query.max(initial=-1)) + 1, alpha / (alpha + beta))
+    np.maximum.at(best, pairs.query, rate)
+    share = rate / best[pairs.query]
+    grades = np.searchsorted(SHARES, share, side="right").astype(np.int8)
+    line = np.clip(SHARES[int(RELEVANT) - 1] * best[pairs.query], 1e-9, 1 - 1e-9)
+    below = betainc(a, b, line)
+    return Graded(rate, grades, np.where(grades >= RELEVANT, 1 - below, below))
+
+
+def _prior(pairs: Pairs) -> tuple[float, float]:
+    """The Beta distribution of all pairs' rates: their mean, and a strength by their spread beyond
+    what chance explains (method of moments).
+    """
+    total, success = pairs.exposure.sum(), pairs.success.sum()
+    mean = float(np.clip(success / max(total, 1e-9), 1e-6, 1 - 1e-6))
+    enough = pairs.exposure >= 1
+    n, rate = pairs.exposure[enough], pairs.success[enough] / pairs.exposure[enough]
+    if len(n) < 2:
+        strength = _STRENGTHS[1]
+    else:
+        spread = float(np.average((rate - mean) ** 2, weights=n))
+        chance = mean * (1 - mean) * len(n) / float(n.sum())
+        strength = mean * (1 - mean) / max(spread - chance, 1e-9) - 1
+    strength = float(np.clip(strength, *_STRENGTHS))
+    return mean * strength, (1 - mean) * strength

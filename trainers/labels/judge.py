@@ -9,7 +9,6 @@ counted and get no label.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from indexers.generators.judging import PAIR, Answers, Pair
 from indexers.inspection import Retriever, runs_of
 from indexers.workspace import Workspace, generator_options, judging
 from trainers.labels import LEVELS, RELEVANT
-from trainers.labels.from_clicks import check_free, write_folder
+from trainers.labels.from_clicks import check_free, write_folder, write_rows
 
 GRADES = """How well does the item answer the search? Answer with one JSON object and nothing else.
 excellent: exactly what is searched for.
@@ -73,6 +72,22 @@ class Judged:
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
         return {**asdict(self), "levels": LEVELS}
+
+    @property
+    def said(self) -> str:
+        """The agreement in one sentence."""
+        found = self.agreement
+        if found is None:
+            return "Agreement with people is not measured: too few pairs that people judged."
+        strength = next(word for least, word in _STRENGTHS if found.kappa >= least)
+        leaning = "as strict as people"
+        if abs(found.lean) >= 0.05:
+            way = "more lenient" if found.lean > 0 else "stricter"
+            leaning = f"{way} than people ({found.lean:+.0%})"
+        return (
+            f"Agreement with people is {strength} (kappa {found.kappa:.2f}, {found.accuracy:.0%} "
+            f"of {found.pairs} pairs alike); the judge is {leaning}."
+        )
 
 
 def parse(text: str) -> int | None:
@@ -176,19 +191,6 @@ class Agreement:
     kappa: float
     lean: float
 
-    def sentence(self) -> str:
-        """The agreement in one sentence."""
-        strength = next(word for least, word in _STRENGTHS if self.kappa >= least)
-        leaning = (
-            "as strict as people"
-            if abs(self.lean) < 0.05
-            else f"{'more lenient' if self.lean > 0 else 'stricter'} than people ({self.lean:+.0%})"
-        )
-        return (
-            f"Agreement with people is {strength} (kappa {self.kappa:.2f}, {self.accuracy:.0%} of "
-            f"{self.pairs} pairs alike); the judge is {leaning}."
-        )
-
 
 _STRENGTHS = (
     (0.8, "almost perfect"),
@@ -244,7 +246,11 @@ def write(judge: Judge, folder: Path, *, replace: bool) -> Judged:
         raise DataError(
             f"The judge gave no label ({reasons or 'no pairs'}); see -v for its answers."
         )
-    _write_items(Store(folder.absolute()), dataset)
+    items = (
+        {"id": item.id, "title": item.title, "text": item.text, **item.fields}
+        for item in dataset.items
+    )
+    write_rows(Store(folder.absolute()), "items.jsonl", items)
     write_folder(folder, _queries(dataset, judge.queries, labels), labels, _lineage(judge, found))
     grades = Counter(row["grade"] for row in labels if row["source"] == "judge")
     return Judged(
@@ -276,13 +282,6 @@ def _known(dataset: Dataset) -> Iterator[dict[str, Any]]:
         for item in sorted(dataset.judged[query.id]):
             grade = LEVELS.index("good" if item in dataset.relevant[query.id] else "bad")
             yield {"query": query.id, "item": item, "grade": grade, "source": "known"}
-
-
-def _write_items(store: Store, dataset: Dataset) -> None:
-    with store.replacing("items.jsonl") as file:
-        for item in dataset.items:
-            row = {"id": item.id, "title": item.title, "text": item.text, **item.fields}
-            file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
 
 
 def _queries(

@@ -20,7 +20,7 @@ class Truth:
     """A world of queries and items.
 
     Attributes:
-        relevant: bool, (queries, items).
+        relevant: bool, (queries, items): a third of the items.
         attracts: chance of a click on an item that is looked at.
         satisfies: chance that a shopper stops there.
         merit: by which the shop's search ranks; better than chance, far from right.
@@ -31,40 +31,28 @@ class Truth:
     satisfies: Any
     merit: Any
 
+    @classmethod
+    def of(cls, queries: int, items: int, seed: int) -> Truth:
+        """A random one."""
+        rng = np.random.default_rng(seed)
+        relevant = rng.random((queries, items)) < 0.33
+        high, low = (rng.uniform(*ends, relevant.shape) for ends in ((0.25, 0.6), (0.02, 0.18)))
+        satisfies = np.where(relevant, 0.7, 0.2)
+        merit = relevant * 0.5 + rng.normal(0, 1, relevant.shape)
+        return cls(relevant, np.where(relevant, high, low), satisfies, merit)
 
-def world(queries: int, items: int, seed: int) -> Truth:
-    """A third of the items is relevant; what attracts and satisfies varies among them."""
-    rng = np.random.default_rng(seed)
-    relevant = rng.random((queries, items)) < 0.33
-    attracts = np.where(
-        relevant,
-        rng.uniform(0.25, 0.6, relevant.shape),
-        rng.uniform(0.02, 0.18, relevant.shape),
-    )
-    satisfies = np.where(relevant, 0.7, 0.2)
-    merit = relevant * 0.5 + rng.normal(0, 1, relevant.shape)
-    return Truth(relevant, attracts, satisfies, merit)
+    def clicks(self, kind: str, query: int, order: Any, rng: Any) -> Any:
+        """bool, (searches, positions), for what each search showed.
 
-
-def ranks(truth: Truth, query: int, searches: int, rng: Any) -> Any:
-    """What each search showed, best first: the same order but for a little noise."""
-    noise = rng.normal(0, 0.3, (searches, truth.merit.shape[1]))
-    return np.argsort(-(truth.merit[query] + noise), axis=1)
-
-
-def clicks(kind: str, truth: Truth, query: int, order: Any, rng: Any) -> Any:
-    """bool, (searches, positions).
-
-    position: looks at position k with chance 1 / k^0.8. cascade: goes down, stops when satisfied,
-    or tired (0.1 at each item).
-    """
-    attracted = rng.random(order.shape) < truth.attracts[query][order]
-    if kind == "position":
-        return attracted & (rng.random(order.shape) < np.arange(1, order.shape[1] + 1) ** -0.8)
-    stops = attracted & (rng.random(order.shape) < truth.satisfies[query][order])
-    stops |= rng.random(order.shape) < 0.1
-    before = np.cumsum(stops, axis=1) - stops
-    return attracted & (before == 0)
+        position: looks at position k with chance 1 / k^0.8. cascade: goes down, stops when
+        satisfied, or tired (0.1 at each item).
+        """
+        attracted = rng.random(order.shape) < self.attracts[query][order]
+        if kind == "position":
+            return attracted & (rng.random(order.shape) < np.arange(1, order.shape[1] + 1) ** -0.8)
+        stops = attracted & (rng.random(order.shape) < self.satisfies[query][order])
+        stops |= rng.random(order.shape) < 0.1
+        return attracted & (np.cumsum(stops, axis=1) - stops == 0)
 
 
 def write_log(
@@ -75,12 +63,13 @@ def write_log(
     Every search is another client's, on one of 30 days; the ids of items are `i0`, `i1`, ...
     """
     rng = np.random.default_rng(seed)
-    truth = world(queries, items, seed)
+    truth = Truth.of(queries, items, seed)
     asked: list[dict[str, Any]] = []
     did: list[dict[str, Any]] = []
     for query in range(queries):
-        order = ranks(truth, query, searches, rng)
-        clicked = clicks(kind, truth, query, order, rng)
+        # The same order but for a little noise.
+        order = np.argsort(-(truth.merit[query] + rng.normal(0, 0.3, (searches, items))), axis=1)
+        clicked = truth.clicks(kind, query, order, rng)
         for search in range(searches):
             id_, time = f"{query}-{search}", START + int(rng.integers(30 * DAY))
             shown = [f"i{item}" for item in order[search]]
