@@ -24,8 +24,7 @@ from indexers.generators.statistical.new_items import (
     joined,
     with_keywords,
 )
-from trainers.evaluation import LONGEST, Baseline
-from trainers.new_items import Retrieved, figures
+from trainers.evaluation import LONGEST, Baseline, Retrieved, figures_of_new
 
 
 def exact_cut(artefact: Artefact, dataset: Dataset, split: Split) -> Baseline:
@@ -69,14 +68,14 @@ def of_statistical(
     sets |= chosen(old, cold, joining, pair, judge)
     items = _mirror(dataset.items, sets)
     updated = _retrieved(items, asked, queries)
-    yield figures("statistical, nothing refitted", queries, dataset.relevant, new, updated)
+    yield figures_of_new("statistical, nothing refitted", queries, dataset.relevant, new, updated)
     now = with_keywords(joined(old, joining, cold), joining, items)
     better = gaining(now, joining, (items, pair[1]))
     asked |= _keywords(now, [known[id_] for id_ in better])
     both = _retrieved(items, asked, queries)
-    yield figures("statistical, queries rewritten", queries, dataset.relevant, new, both)
+    yield figures_of_new("statistical, queries rewritten", queries, dataset.relevant, new, both)
     rebuilt = retrieved_by(fit(after), dataset, queries)
-    yield figures("statistical, both sides rebuilt", queries, dataset.relevant, new, rebuilt)
+    yield figures_of_new("statistical, both sides rebuilt", queries, dataset.relevant, new, rebuilt)
 
 
 def retrieved_by(artefact: Artefact, dataset: Dataset, queries: Sequence[Query]) -> Retrieved:

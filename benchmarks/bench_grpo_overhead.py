@@ -25,8 +25,7 @@ from _timing import Row, report
 
 from cogr.records import Side
 from indexers.workspace import Workspace
-from trainers.demo import CATALOGUE
-from trainers.demo.demo import SAMPLE_SETTINGS
+from trainers.demo import CATALOGUE, SAMPLE_SETTINGS
 from trainers.training.driver import Driver
 from trainers.training.inputs import Inputs
 from trainers.training.rounds import Round, StageRecord, create

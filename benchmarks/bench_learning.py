@@ -19,7 +19,7 @@ from statistics import mean
 from _shop import write_catalogue
 from _timing import Row, report
 
-from trainers.demo.demo import SAMPLE_SETTINGS, train_sample
+from trainers.demo import SAMPLE_SETTINGS, train_sample
 from trainers.training.contest import of_round
 
 SEEDS = (0, 1, 2)

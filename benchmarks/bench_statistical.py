@@ -75,8 +75,7 @@ from indexers.generators.statistical.ranking.matrices import unit
 from indexers.generators.statistical.storage import open_artefact, save
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
-from trainers.evaluation import bm25, ensure_pushed, served
-from trainers.new_items import MEASURES, figures
+from trainers.evaluation import MEASURES_OF_NEW, bm25, ensure_pushed, figures_of_new, served
 from trainers.rivals.measuring import paired_p
 from trainers.training.contest import generated_pair
 
@@ -272,12 +271,12 @@ def new_items(
     for draw in range(draws):
         order = np.random.default_rng(draw).permutation(len(ids))
         new = frozenset(ids[at] for at in order[: int(share * len(ids))])
-        whole = figures("with their labels", queries, dataset.relevant, new, labelled)
+        whole = figures_of_new("with their labels", queries, dataset.relevant, new, labelled)
         for one in (*of_statistical(dataset, new, split, fit), whole):
             found.setdefault(one["name"], []).append(one)
     for name, rows_ in found.items():
         notes = {}
-        for measure in MEASURES:
+        for measure in MEASURES_OF_NEW:
             values = np.array([one[measure] for one in rows_ if one[measure] is not None])
             notes[measure] = f"{values.mean():.4f} ± {values.std(ddof=1):.4f}"
         f1 = float(notes["f1"].split()[0])

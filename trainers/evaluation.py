@@ -1,35 +1,46 @@
 """Evaluation on one split: a snapshot pair, searched through a backend, what it answers when it
-serves, and BM25 over the items' own text.
+serves, BM25 over the items' own text, and how well items are found that came after a pair was made.
 
-`cogr.metrics` measures all three: the whole retrieved set, and rankings in one total order.
+`cogr.metrics` measures the first three: the whole retrieved set, and rankings in one total order.
 Memory and OpenSearch give equal figures.
+
+For `--new-items` a share of the items is held out with its labels, and both sides are written
+without it. The items are then added without labels as `cogr-index update --side item` adds them:
+nothing is fitted again and no query is rewritten. Last, both sides are written again. The
+generators are those of the settings, and all of it lies in a store of its own, which is removed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cogr.metrics import (
-    grades_of,
-    measure,
-    rows_of_queries,
-    sweep_cutoff,
-)
+from cogr.datasets.builder import by_hash
+from cogr.datasets.changes import Changes
+from cogr.errors import DataError
+from cogr.metrics import full_set, grades_of, measure, rows_of_queries, sweep_cutoff
 from cogr.records import SPLITS, Dataset, Query, Split
 from cogr.snapshots import Snapshot, check_pair, open_snapshot
 from indexers.backends import Backend, Words, text_boost
 from indexers.backends.memory import MemoryBackend
+from indexers.rebuild.plan import Job
+from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job
+from indexers.rebuild.update import job_of_changes
+from indexers.release import release
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 
 LONGEST = 1000
 """Length of rankings, from which cutoffs are chosen and rank metrics computed."""
+MEASURES_OF_NEW = ("r_new", "p_new", "r_old", "p", "r", "f1")
+Retrieved = Mapping[str, frozenset[str]]
+"""Query id -> ids of the retrieved items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,42 +120,36 @@ class Evaluation:
     """Figures of one pair on one split.
 
     Attributes:
-        queries: how many queries the split has.
-        figures: measure -> macro average over them, as `cogr.metrics.measure` gives it.
+        figures: measure -> macro average over its queries, as `cogr.metrics.measure` gives it.
         f1s: F1 of each query times its share of all weights times the number of queries, so that
             their mean is the weighted F1.
-        graded: whether gains in nDCG are the labels' grades; else they are 1 for relevant items.
+        ndcg_gains: "grades" if gains in nDCG are the labels' grades; else they are 1 for relevant
+            items.
         keywords_per_item: mean size of S_i over all items.
         keywords_per_query: mean size of S_q over the split's queries.
         seconds: how long the searches took.
     """
 
     split: Split
-    item: str
-    query: str
+    item_snapshot: str
+    query_snapshot: str
     backend: str
     queries: int
     figures: Mapping[str, float]
     f1s: NDArray[np.float64]
-    graded: bool
+    ndcg_gains: Literal["grades", "binary"]
     keywords_per_item: float
     keywords_per_query: float
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:
-        """For --json: split, p, r, f1, and the rest."""
-        return {
-            "split": self.split,
-            **{name: round(value, 6) for name, value in self.figures.items()},
-            "ndcg_gains": "grades" if self.graded else "binary",
-            "queries": self.queries,
-            "item_snapshot": self.item,
-            "query_snapshot": self.query,
-            "backend": self.backend,
-            "keywords_per_item": round(self.keywords_per_item, 3),
-            "keywords_per_query": round(self.keywords_per_query, 3),
-            "seconds": round(self.seconds, 3),
-        }
+        """For --json: the attributes, and each of the figures."""
+        own = {name: value for name, value in vars(self).items() if name not in ("figures", "f1s")}
+        rounded = {name: round(own[name], 3) for name in _ROUNDED}
+        return {**own, **rounded, **{name: round(f, 6) for name, f in self.figures.items()}}
+
+
+_ROUNDED = ("keywords_per_item", "keywords_per_query", "seconds")
 
 
 def ensure_pushed(backend: Backend, item: Snapshot) -> bool:
@@ -185,17 +190,17 @@ def evaluate(
     rows = rows_of_queries(queries, query, weights=weights)
     found = measure(dataset, queries, {id_: search(row.weighted) for id_, row in rows.items()})
     return Evaluation(
-        split=split,
-        item=item.id,
-        query=query.id,
-        backend=backend.name,
-        queries=len(queries),
-        seconds=time.monotonic() - started,
+        split,
+        item.id,
+        query.id,
+        backend.name,
+        len(queries),
         figures={**found.means, "f1_se": found.standard_errors["f1"]},
         f1s=found.values["f1"] * found.weights / found.weights.mean(),
-        graded=grades_of(dataset) is not None,
+        ndcg_gains="binary" if grades_of(dataset) is None else "grades",
         keywords_per_item=item.manifest.keywords / max(1, item.manifest.entities),
         keywords_per_query=sum(len(row.keywords) for row in rows.values()) / len(queries),
+        seconds=time.monotonic() - started,
     )
 
 
@@ -216,3 +221,105 @@ def figures_of_pair(
             more = {"f1s": one.f1s.round(6).tolist()} if split == "dev" else {}
             found[split] = {**one.as_dict(), **more}
     return found
+
+
+# Items that came later
+
+
+def new_items(
+    workspace: Workspace, share: float, split: Split, generator: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """The figures after an update of the items, then those after both sides were written again.
+
+    Args:
+        share: of all items, those that are new, by a hash of their ids.
+        generator: of both sides; those of the settings where it is None.
+
+    Raises:
+        DataError: the split is empty, no item is new, or none of the new ones is relevant.
+        GeneratorError, MissingExtraError, ServiceError: as of a rebuild.
+    """
+    dataset = workspace.dataset
+    queries, new = dataset.require(split), checked_new(dataset, share)
+    before = Changes("item", {}, new).applied_to(dataset)
+    changes = Changes("item", {i.id: i for i in dataset.items if i.id in new}, frozenset())
+    items, asked = (RebuildRequest(side, generator) for side in ("item", "query"))
+    with TemporaryDirectory(prefix="cogr-new-items-") as folder:
+        settings = workspace.settings.model_copy(update={"store": folder, "backend": "memory"})
+        known = Workspace(settings).with_dataset(before)
+        pair = [_written(make_job(known, request)) for request in (items, asked)]
+        release(known, [one.id for one in pair], push=True, gate=False)
+        later = known.with_dataset(changes.applied_to(before))
+        updated = _written(job_of_changes(later, items, pair[0], changes))
+        found = _retrieved(later, updated, pair[1], queries)
+        yield figures_of_new("updated", queries, dataset.relevant, new, found)
+        again = _written(make_job(later, items))
+        release(later, [again.id], push=True, gate=False)
+        found = _retrieved(later, again, _written(make_job(later, asked)), queries)
+        yield figures_of_new("written again", queries, dataset.relevant, new, found)
+
+
+def _written(job: Job) -> Snapshot:
+    with job.generator:
+        return generate_and_freeze(job).snapshot
+
+
+def _retrieved(
+    workspace: Workspace, items: Snapshot, asked: Snapshot, queries: Sequence[Query]
+) -> Retrieved:
+    backend = workspace.backend
+    ensure_pushed(backend, items)
+    rows = rows_of_queries(queries, asked, unknown=True)
+    found = {id_: backend.retrieved(r.weighted, snapshot=items.id) for id_, r in rows.items()}
+    return {id_: frozenset(hit.id for hit in one.hits) for id_, one in found.items()}
+
+
+def figures_of_new(
+    name: str,
+    queries: Sequence[Query],
+    relevant: Mapping[str, frozenset[str]],
+    new: frozenset[str],
+    retrieved: Retrieved,
+) -> dict[str, Any]:
+    """Means of retrieved sets over the queries that have a measure (None where none has), and their
+    standard errors as NAME_se.
+
+    `r_new` and `r_old` are recall of the relevant new and old items, `p_new` is the precision of
+    the retrieved new items; p, r and f1 are of all items, and p is 0 where nothing is retrieved.
+
+    Args:
+        relevant: query id -> its relevant items, new ones too.
+        new: ids of the items that were added after training.
+    """
+    wanted = {query.id: relevant[query.id] for query in queries}
+    hits = {id_: retrieved[id_] & ids for id_, ids in wanted.items()}
+    shares = {
+        "r_new": [(hits[id_] & new, ids & new) for id_, ids in wanted.items()],
+        "p_new": [(hits[id_] & new, retrieved[id_] & new) for id_ in wanted],
+        "r_old": [(hits[id_] - new, ids - new) for id_, ids in wanted.items()],
+        "r": [(hits[id_], ids) for id_, ids in wanted.items()],
+    }
+    kept = {key: [len(part) / len(of) for part, of in pairs if of] for key, pairs in shares.items()}
+    whole = full_set(retrieved, wanted).values
+    kept |= {key: whole[key].tolist() for key in ("p", "f1")}
+    with_new = sum(bool(ids & new) for ids in wanted.values())
+    row: dict[str, Any] = {"name": name, "queries": len(queries), "with_new": with_new}
+    for key in MEASURES_OF_NEW:
+        values = kept[key]
+        error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
+        row[key] = round(float(np.mean(values)), 6) if values else None
+        row[f"{key}_se"] = round(float(error), 6) if values else None
+    return row
+
+
+def checked_new(dataset: Dataset, share: float) -> frozenset[str]:
+    """Ids of the items that count as new, a share of all. Raises DataError where there are none, or
+    none is relevant to a query.
+    """
+    new = by_hash((item.id for item in dataset.items), share)
+    if not any(new & ids for ids in dataset.relevant.values()):
+        raise DataError(
+            f"A share of {share:g} of the {len(dataset.items):,} items is {len(new)}, and no query "
+            "finds any of them relevant; give a larger share."
+        )
+    return new

@@ -24,7 +24,6 @@ from indexers.workspace import Workspace
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from indexers.inspection import Report
     from indexers.rebuild.assembly import Rebuilt
     from trainers.evaluation import Evaluation
     from trainers.report.figures import Figure
@@ -80,12 +79,6 @@ class Result:
         return self.table._repr_html_()
 
 
-def inspected(found: Report) -> Table:
-    """The contents of a data set, its faults, and whether it suits CoGR."""
-    counts = {name: value for name, value in found.as_dict().items() if name not in _UNSHOWN}
-    return Table.of(f"{found.name}: {found.items:,} items", counts, found.advice)
-
-
 def rebuilt(found: Rebuilt) -> Table:
     """A row for each of the new snapshot's first twenty entities, with its keywords."""
     snapshot, state = found.snapshot, "serves" if found.published else "does not serve"
@@ -103,15 +96,15 @@ def evaluated(found: Evaluation, beside: Sequence[Mapping[str, Any]]) -> Table:
     """Figures of a pair by its keywords alone, and of other ways to search."""
     every = [{"name": "keywords", **found.as_dict()}, *beside]
     sets = "".join(f"; {row['name']}: of {row['sets']}" for row in beside)
-    gains = "the labels' grades" if found.graded else "1 for relevant items"
+    gains = {"grades": "the labels' grades", "binary": "1 for relevant items"}[found.ndcg_gains]
     return Table(
         f"{found.split}: {found.queries:,} queries, {found.backend}",
         [{name: row[name] for name in ("name", *MEASURES)} for row in every],
         [
             f"p, r and f1 are of the whole retrieved set{sets}.",
             f"The others are of the whole ranking, also BM25's; gains in nDCG are {gains}.",
-            f"{found.item} has {found.keywords_per_item:.1f} keywords an item, {found.query} "
-            f"has {found.keywords_per_query:.1f} a query.",
+            f"{found.item_snapshot} has {found.keywords_per_item:.1f} keywords an item, "
+            f"{found.query_snapshot} has {found.keywords_per_query:.1f} a query.",
         ],
     )
 
@@ -242,7 +235,9 @@ class Project:
         from indexers.inspection import inspect_dataset
 
         found = inspect_dataset(self.dataset)
-        return Result(found, inspected(found), found.as_dict())
+        counts = {name: value for name, value in found.as_dict().items() if name not in _UNSHOWN}
+        table = Table.of(f"{found.name}: {found.items:,} items", counts, found.advice)
+        return Result(found, table, found.as_dict())
 
     def rebuild(
         self,

@@ -12,7 +12,7 @@ from cogr.records import Query
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.shops import write_sample_part
-from trainers.new_items import checked_new, figures
+from trainers.evaluation import checked_new, figures_of_new
 
 
 def test_figures_by_hand() -> None:
@@ -28,7 +28,7 @@ def test_figures_by_hand() -> None:
         "c": frozenset[str](),
     }
     new = frozenset({"new1", "new2", "new3"})
-    found = figures("pair", queries, relevant, new, retrieved)
+    found = figures_of_new("pair", queries, relevant, new, retrieved)
     assert {key: found[key] for key in ("r_new", "p_new", "r_old", "p", "r", "f1")} == {
         "r_new": 0.25,  # 1 of 2, 0 of 1
         "p_new": 0.5,  # 1 of 2; the others found none
@@ -39,7 +39,7 @@ def test_figures_by_hand() -> None:
     }
     assert found["with_new"] == 2
     assert found["r_new_se"] == pytest.approx(0.25)
-    nothing = figures("pair", queries[1:2], relevant, new, {"b": frozenset()})
+    nothing = figures_of_new("pair", queries[1:2], relevant, new, {"b": frozenset()})
     assert nothing["r_new"] is nothing["p_new"] is nothing["p_new_se"] is None
 
 

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from cogr.errors import CheckFailedError, GeneratorError, MissingExtraError, SnapshotError
 from cogr.records import SIDES, Say, Side, Split
-from cogr.snapshots import Snapshot, open_snapshot, read_manifest
+from cogr.snapshots import Snapshot, read_manifest
 from indexers.generators.statistical.generator import EVIDENCE
 from indexers.release import release
 from indexers.release.gate import HeldOutF1
@@ -55,12 +55,8 @@ class Contender:
         return dev_f1(self.figures)
 
     def error_beside(self, other: Contender) -> float:
-        """Standard error of the paired difference of two pairs in dev F1; where the values by query
-        are unknown, of this pair's dev F1.
-        """
-        own, its = (one.figures["dev"].get("f1s", ()) for one in (self, other))
-        if not own or len(own) != len(its):
-            return float(self.figures["dev"].get("f1_se", 0.0))
+        """Standard error of the paired difference of two pairs in dev F1."""
+        own, its = (one.figures["dev"]["f1s"] for one in (self, other))
         gaps = [a - b for a, b in zip(own, its, strict=True)]
         return statistics.stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else 0.0
 
@@ -93,9 +89,7 @@ def round_name(number: int) -> str:
 
 def of_round(done: Round) -> Contender:
     """The pair of a finished round."""
-    evaluation = done.stage("evaluate")
-    figures = {} if evaluation is None else evaluation.notes
-    return Contender(round_name(done.number), done.items, done.queries, figures)
+    return Contender(round_name(done.number), done.items, done.queries, done.figures)
 
 
 def contenders(state: State, beside: Rivals | None) -> list[Contender]:
@@ -150,14 +144,14 @@ class Rivals:
         return self.distilled if name == DISTILLED else self.statistical
 
 
-_RIVALS = TypeAdapter(Rivals)
+_RIVALS, _FILE = TypeAdapter(Rivals), "rivals.json"
 
 
 def known_rivals(run: Run) -> Rivals | None:
     """The rivals of a run as last measured; None before, or where the file is broken: they are
     measured again.
     """
-    path = f"{run.path}/rivals.json"
+    path = f"{run.path}/{_FILE}"
     if run.store.exists(path):
         with suppress(ValidationError):
             return _RIVALS.validate_json(run.store.read(path))
@@ -174,19 +168,13 @@ def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
         found = Rivals(known.bm25)
         try:
             found = replace(found, bm25=known.bm25 or _bm25(workspace))
-            pair = generated_pair(workspace)
-            own = _measured(workspace, STATISTICAL, pair["item"], pair["query"])
-            found = replace(found, statistical=own)
+            found = replace(found, statistical=generated_pair(workspace))
         except (MissingExtraError, GeneratorError) as error:
             say(f"{'' if found.bm25 else 'bm25 and '}statistical: not measured. {error}")
     found = _with_distilled(workspace, run.state(), found, say)
     if found != known:
-        _keep(run, found)
+        run.store.write_json(f"{run.path}/{_FILE}", asdict(found))
     return found
-
-
-def _keep(run: Run, found: Rivals) -> None:
-    run.store.write_json(f"{run.path}/rivals.json", asdict(found))
 
 
 def _with_distilled(workspace: Workspace, state: State, found: Rivals, say: Say) -> Rivals:
@@ -199,8 +187,9 @@ def _with_distilled(workspace: Workspace, state: State, found: Rivals, say: Say)
         return found
     names = " and ".join(round_name(done.number) for done in rounds)
     say(f"measuring distilled: statistical with {names} as evidence")
-    queries = _distilled_queries(workspace, evidence)
-    pair = _measured(workspace, DISTILLED, found.statistical.items, queries)
+    items, queries = found.statistical.items, _distilled_queries(workspace, evidence)
+    figures = figures_of_pair(workspace, items, queries, _SPLITS)
+    pair = Contender(DISTILLED, items, queries, figures)
     return replace(found, distilled=pair, evidence=evidence)
 
 
@@ -211,11 +200,9 @@ def _distilled_queries(workspace: Workspace, evidence: Sequence[Sequence[str]]) 
 
 def _is_there(workspace: Workspace, pair: Contender) -> bool:
     try:
-        for id_ in (pair.items, pair.queries):
-            open_snapshot(workspace.store, id_)
+        return all(read_manifest(workspace.store, id_) for id_ in (pair.items, pair.queries))
     except SnapshotError:
         return False
-    return True
 
 
 def _bm25(workspace: Workspace) -> dict[str, Mapping[str, Any]]:
@@ -232,7 +219,7 @@ def check_start(workspace: Workspace, run: Run, say: Say) -> None:
     """Raises CheckFailedError where the pair of SFT is not one standard error above BM25 in F1 on
     dev: rewards of such sets teach little.
     """
-    known, own = known_rivals(run) or Rivals(), of_round(run.state().finished[0]).figures.get("dev")
+    known, own = known_rivals(run) or Rivals(), run.state().finished[0].figures.get("dev")
     if own is None:
         return
     try:
@@ -240,7 +227,7 @@ def check_start(workspace: Workspace, run: Run, say: Say) -> None:
     except MissingExtraError as missing:
         say(f"bm25: not measured. {missing}")
         return
-    _keep(run, known)
+    run.store.write_json(f"{run.path}/{_FILE}", asdict(known))
     found, error, text = float(own["f1"]), float(own["f1_se"]), known.bm25["dev"]["f1"]
     if found < text + error:
         raise CheckFailedError(
@@ -251,16 +238,14 @@ def check_start(workspace: Workspace, run: Run, say: Say) -> None:
         )
 
 
-def _measured(workspace: Workspace, name: str, items: str, queries: str) -> Contender:
-    return Contender(name, items, queries, figures_of_pair(workspace, items, queries, _SPLITS))
-
-
-def generated_pair(workspace: Workspace, generator: str = STATISTICAL) -> Mapping[Side, str]:
-    """Snapshot ids of the pair that a generator without a model writes, by side."""
-    return {
-        side: build_snapshot(workspace, Build(side, 0, None, generator)).id
-        for side in reversed(SIDES)
-    }
+def generated_pair(
+    workspace: Workspace, generator: str = STATISTICAL, splits: Sequence[Split] = _SPLITS
+) -> Contender:
+    """The pair that a generator without a model writes, measured on these splits."""
+    items, queries = (
+        build_snapshot(workspace, Build(side, 0, None, generator)).id for side in reversed(SIDES)
+    )
+    return Contender(generator, items, queries, figures_of_pair(workspace, items, queries, splits))
 
 
 def to_serve(workspace: Workspace, chosen: Contender) -> Contender:
@@ -273,12 +258,13 @@ def to_serve(workspace: Workspace, chosen: Contender) -> Contender:
     if chosen.name not in (STATISTICAL, DISTILLED) or not is_set_apart(workspace.dataset):
         return chosen
     whole = Workspace(workspace.settings)
-    built = dict(generated_pair(whole))
+    built = generated_pair(whole, splits=())
+    queries = built.queries
     if chosen.name == DISTILLED:
         # Where the evidence gained nothing, this equals the snapshot of `statistical`.
         generator = read_manifest(workspace.store, chosen.queries).generator
-        built["query"] = _distilled_queries(whole, generator.get(EVIDENCE, ()))
-    return Contender(chosen.name, built["item"], built["query"], chosen.figures)
+        queries = _distilled_queries(whole, generator.get(EVIDENCE, ()))
+    return replace(chosen, items=built.items, queries=queries)
 
 
 # Going live

@@ -10,11 +10,10 @@ import io
 import json
 import re
 import shutil
-import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -22,11 +21,10 @@ from cogr.errors import ServiceError, SettingsError, StorageError, UserError
 from cogr.settings import load_settings
 from cogr.settings.serving import OpenSearchSettings
 from indexers.workspace import Workspace
-from tests.commands import Ended
+from tests.commands import Command, Ended
 from tests.trainers.shop import InThisProcess
 from trainers.cli import main
-from trainers.demo import CATALOGUE
-from trainers.demo.demo import SEARCHES, lay_out, train_sample
+from trainers.demo import CATALOGUE, SEARCHES, lay_out, train_sample
 from trainers.training.driver import Driver
 from trainers.training.rounds import create, open_run
 
@@ -55,31 +53,22 @@ def demo(*arguments: object, cwd: Path) -> Ended:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(cwd)
         patch.setattr(sys, "argv", ["cogr-train", "demo", *few, *map(str, arguments)])
-        patch.setattr("trainers.demo.demo.Launcher", InThisProcess)
+        patch.setattr("trainers.demo.Launcher", InThisProcess)
         with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
             main()
     return Ended(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
-def command(folder: Path, program: str, *arguments: str) -> dict[str, Any]:
-    """What a command of the toolkit answers with --json."""
-    whole = [Path(sys.executable).with_name(program), *arguments, "--json"]
-    ended = subprocess.run(whole, cwd=folder, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    answer: dict[str, Any] = json.loads(ended.stdout)
-    return answer
-
-
 def test_the_folder_has_the_shop_and_says_what_the_demo_trains_by(tmp_path: Path) -> None:
     more = ["training.query.max_steps=3", "training.model=some folder", "opensearch.prefix=x"]
-    config = lay_out(tmp_path / "de mo", "memory", more)
-    settings = load_settings(config)
-    assert (settings.dataset.loader, settings.store) == ("jsonl", str(tmp_path / "de mo" / "store"))
+    folder = tmp_path / "de mo"
+    settings = load_settings(lay_out(folder, "memory", more))
+    assert (settings.dataset.loader, settings.store) == ("jsonl", str(folder / "store"))
     assert (settings.training.query.max_steps, settings.training.item.max_steps) == (3, 10)
     assert (settings.training.model, settings.opensearch.prefix) == ("some folder", "x")
     assert settings.backend_name == "memory"
     for file in CATALOGUE.glob("*.jsonl"):
-        assert (tmp_path / "de mo" / "shop" / file.name).read_bytes() == file.read_bytes()
+        assert (folder / "shop" / file.name).read_bytes() == file.read_bytes()
 
 
 def test_what_can_t_be_laid_out_is_one_sentence(tmp_path: Path) -> None:
@@ -105,59 +94,52 @@ def test_opensearch_that_is_down_is_status_3(
     assert "Traceback" not in ended.err
 
 
-Shown = tuple[Path, Ended]
+class Shown(NamedTuple):
+    """A demo that has ended, in `.demo` of a folder; what it printed, and its summary."""
+
+    folder: Path
+    ended: Ended
+    summary: dict[str, Any]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return self.summary["rows"]  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
-    """A demo that has ended, in `.demo` of a folder, and what it printed."""
     folder = tmp_path_factory.mktemp("demo")
     ended = demo(cwd=folder)
     assert ended.status == 0, ended.err
-    return folder, ended
-
-
-def summary_of(shown: Shown) -> dict[str, Any]:
-    summary: dict[str, Any] = json.loads((shown[0] / ".demo/summary.json").read_text())
-    return summary
-
-
-def rows_of(shown: Shown) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = summary_of(shown)["rows"]
-    return rows
+    return Shown(folder, ended, json.loads((folder / ".demo/summary.json").read_text()))
 
 
 @pytest.mark.slow
 @pytest.mark.model
 def test_the_demo(shown: Shown) -> None:
-    folder, ended = shown
-    found = rows_of(shown)
-    rows = {row["name"]: row for row in found}
+    ended, rows = shown.ended, {row["name"]: row for row in shown.rows}
     *names, last = rows
     assert names == NAMES
-    for row in found:
-        assert 0 < row["f1"] <= 1
-        assert row["seconds"] > 0
-        assert row["rejected"] == ""
-    assert [row["keywords_per_item"] is None for row in found] == [True, *[False] * 7]
+    assert all(0 < row["f1"] <= 1 and row["seconds"] > 0 for row in shown.rows)
+    assert not any(row["rejected"] for row in shown.rows)
+    assert [row["keywords_per_item"] is None for row in shown.rows] == [True, *[False] * 7]
     assert 0.10 <= rows["bm25"]["f1"] <= 0.20
     assert rows["statistical"]["f1"] >= 1.5 * rows["bm25"]["f1"]
-    for text in (*SEARCHES, *NAMES, "matched", "an item"):
-        assert text in ended.out
     # Models that have learned nothing take nothing away from the pair that hears them.
     serving = last.removeprefix("serves: ")
     assert serving in ("statistical", "distilled")
     assert rows[last]["f1"] == rows[serving]["f1"]
-    assert rows[last]["f1"] >= max(row["f1"] for row in found) - 0.03
-    assert f"{serving} serves, chosen on dev: F1 0." in ended.out
+    assert rows[last]["f1"] >= max(row["f1"] for row in shown.rows) - 0.03
+    new = shown.summary["new_items"]
+    assert new["statistical"] >= 2 * max(new["bm25"], new["extractive"]) > 0
+    told = f"{serving} serves, chosen on dev: F1 0."
+    found = f"a fifth of the shop: bm25 {new['bm25']:.3f},"
+    for text in (*SEARCHES, *NAMES, "matched", "an item", told, found):
+        assert text in ended.out
     assert "round 2, train-item" in ended.err
     assert "Loading weights" not in ended.err
     assert "cogr-index search -c .demo/cogr.toml" in ended.err
-    new = summary_of(shown)["new_items"]
-    assert new["statistical"] >= 2 * max(new["bm25"], new["extractive"]) > 0
-    assert f"a fifth of the shop: bm25 {new['bm25']:.3f}," in ended.out
-    report = (folder / ".demo" / "report.html").read_text("utf-8")
-    assert "2 rounds after SFT" in report
+    assert "2 rounds after SFT" in (shown.folder / ".demo/report.html").read_text("utf-8")
 
 
 @pytest.mark.slow
@@ -166,46 +148,47 @@ def test_the_readme_shows_what_the_demo_prints(shown: Shown) -> None:
     readme = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
     printed = readme.split("<!-- demo-output -->")[1]
     rows = re.findall(r"^│ ([\w: ]+?) +│ ([\d.]+) │ ([\d.]+) │ ([\d.]+) │", printed, re.MULTILINE)
-    found = rows_of(shown)
-    assert [name for name, *_ in rows[:-1]] == [row["name"] for row in found[:-1]]
+    assert [name for name, *_ in rows[:-1]] == [row["name"] for row in shown.rows[:-1]]
     assert rows[-1][0] == "serves: distilled"
     assert rows[-1][1:] == rows[-2][1:]
     # Those that train no model are as printed; boosted trees differ a little between processors.
-    for (_, *figures), row in list(zip(rows, found, strict=True))[:3]:
-        assert [float(figure) for figure in figures] == pytest.approx(
-            [row["p"], row["r"], row["f1"]], abs=0.03
-        )
+    for (_, *figures), row in list(zip(rows, shown.rows, strict=True))[:3]:
+        known = [row["p"], row["r"], row["f1"]]
+        assert list(map(float, figures)) == pytest.approx(known, abs=0.03)
 
 
 @pytest.mark.drill
 @pytest.mark.model
 def test_a_second_demo_trains_nothing_and_opensearch_gives_the_same_figures(
-    shown: Shown, tmp_path: Path, opensearch: OpenSearchSettings, monkeypatch: pytest.MonkeyPatch
+    shown: Shown,
+    tmp_path: Path,
+    opensearch: OpenSearchSettings,
+    cogr_index: Command,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = tmp_path / "again"
-    shutil.copytree(shown[0], folder)
+    shutil.copytree(shown.folder, folder)
     monkeypatch.setenv("COGR_OPENSEARCH__URL", str(opensearch.url))
     ended = demo("--json", "--backend", "opensearch", cwd=folder)
     assert ended.status == 0, ended.err
     assert "train-" not in ended.err
-    live = json.loads(ended.out)
+    live = ended.json
     assert live["backend"] == "opensearch"
-    for one, other in zip(rows_of(shown), live["rows"], strict=True):
-        same = ("name", "p", "r", "f1")
-        assert [one[name] for name in same] == [other[name] for name in same]
-    listed = command(folder, "cogr-index", "list", "-c", ".demo/cogr.toml")["snapshots"]
-    # A third round would go on with it: the configuration in the folder is the run's.
-    workspace = Workspace.open(folder / ".demo/cogr.toml", [])
-    run = open_run(workspace, "main")
-    run.check(workspace)
+    for one, other in zip(shown.rows, live["rows"], strict=True):
+        assert all(one[name] == other[name] for name in ("name", "p", "r", "f1"))
+    config = folder / ".demo/cogr.toml"
+    listed = cogr_index("list", "-c", config, "--json").json["snapshots"]
     pushed = {row["snapshot"] for row in listed if row["pushed"]}
     assert pushed == {live["rows"][-1]["items"], live["rows"][-1]["queries"]}
-    search = ("search", "-c", ".demo/cogr.toml", "--keywords-only", SEARCHES[0])
-    by_alias = command(folder, "cogr-index", *search)
-    by_memory = command(shown[0], "cogr-index", *search)
+    # A third round would go on with it: the configuration in the folder is the run's.
+    workspace = Workspace.open(config, [])
+    open_run(workspace, "main").check(workspace)
+    search = ("search", "--keywords-only", SEARCHES[0], "--json", "-c")
+    by_alias = cogr_index(*search, config).json
+    by_memory = cogr_index(*search, shown.folder / ".demo/cogr.toml").json
     assert by_alias["backend"] == "opensearch"
     same = ("keywords", "total", "hits", "snapshot")
-    assert {name: by_alias[name] for name in same} == {name: by_memory[name] for name in same}
+    assert all(by_alias[name] == by_memory[name] for name in same)
 
 
 def test_a_run_of_another_version_is_begun_anew(
