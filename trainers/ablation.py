@@ -19,7 +19,6 @@ from typing import Any
 from cogr.errors import CogrError
 from cogr.records import Dataset, Say, Split
 from indexers.workspace import Workspace
-from trainers.training.contest import of_round
 from trainers.training.driver import Driver
 from trainers.training.rounds import Run, State, create, frozen_settings, with_dev
 from trainers.training.stage import Launcher
@@ -97,7 +96,7 @@ def _trained(
         Driver(workspace, create(workspace, row.run), launcher, say).reach(rounds)
     done = State(rounds=run.state().finished[: rounds + 1]).base
     assert done is not None, "round 0 is always built upon"
-    found = of_round(done).figures[split]
+    found = done.figures[split]
     return replace(row, round=done.number, figures={key: float(found[key]) for key in MEASURES})
 
 
@@ -120,15 +119,15 @@ def table(rows: Sequence[Row]) -> list[dict[str, Any]]:
     full = {row.seed: row.figures["f1"] for row in rows if row.variant == FULL and row.figures}
     lines = []
     for name in dict.fromkeys(row.variant for row in rows):
-        done = [row for row in rows if row.variant == name and row.figures]
+        own = [row for row in rows if row.variant == name]
+        done = [row for row in own if row.figures]
+        f1 = [row.figures["f1"] for row in done]
         over = [row.figures["f1"] - full[row.seed] for row in done if row.seed in full]
         line: dict[str, Any] = {"variant": name, "title": VARIANTS[name][0], "seeds": len(done)}
         line |= {key: _mean([row.figures[key] for row in done]) for key in MEASURES}
-        f1 = [row.figures["f1"] for row in done]
         line["f1_sd"] = round(stdev(f1), 6) if len(f1) > 1 else None
         line["f1_over_full"] = _mean([] if name == FULL else over)
-        failed = {row.seed: row.failed for row in rows if row.variant == name and row.failed}
-        lines.append({**line, "failed": failed})
+        lines.append({**line, "failed": {row.seed: row.failed for row in own if row.failed}})
     return lines
 
 

@@ -151,15 +151,9 @@ class WordModel:
         """Items that have a close translation of each query word: product of probabilities,
         relative to the best, of 0.3 or more.
         """
-        scores: dict[str, float] | None = None
-        for word in words:
-            own = self._close_items.get(word, {})
-            scores = (
-                own
-                if scores is None
-                else {id_: scores[id_] * own[id_] for id_ in scores.keys() & own.keys()}
-            )
-        return frozenset(id_ for id_, score in (scores or {}).items() if score >= _CLOSE)
+        rows = [self._close_items.get(word, {}) for word in words]
+        shared = set.intersection(*map(set, rows))
+        return frozenset(id_ for id_ in shared if math.prod(row[id_] for row in rows) >= _CLOSE)
 
     @cached_property
     def _close_items(self) -> Mapping[str, dict[str, float]]:

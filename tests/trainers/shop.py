@@ -10,42 +10,30 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from cogr.rewards import World, query_reward
-from cogr.snapshots import (
-    open_snapshot,
-)
+from cogr.snapshots import open_snapshot
 from indexers.generators.model_folders import digest
 from indexers.workspace import Workspace
+from tests.shops import read_jsonl
 from trainers.training.driver import Driver
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES, Round, Run, State, create, open_run
-from trainers.training.stage import Launcher, Process, do_stages
-
-
-class Ended:
-    """A process of stages that has ended."""
-
-    def __init__(self, status: int) -> None:
-        self._status = status
-
-    def poll(self) -> int:
-        return self._status
+from trainers.training.stage import Launcher, Poll, do_stages
 
 
 class InThisProcess(Launcher):
     """Does stages in the process of the tests, which imports TRL only once."""
 
     @contextmanager
-    def started(
-        self, run: Run, halvings: int = 0, processes: int = 1, *_: object
-    ) -> Iterator[Process]:
+    def started(self, run: Run, halvings: int = 0, *_: object) -> Iterator[Poll]:
         workspace = Workspace.open(self.config, self.overrides)
         status = do_stages(workspace, run, halvings)
         if not gc.get_freeze_count():
             # What TRL has imported is here to stay. Each stage collects garbage, and going through
             # all of that every time takes longer than training a model of this size.
             gc.freeze()
-        yield Ended(status)
+        yield lambda: status
 
 
 class Shop:
@@ -90,6 +78,30 @@ def whole(shop: Shop, run: str = "main", *overrides: str) -> tuple[Round, ...]:
         for id_ in (round_.items, round_.queries):
             open_snapshot(opened.store, id_)
     return rounds
+
+
+def steps(run: Run, stage: str) -> list[dict[str, Any]]:
+    """The step figures of a training stage, without times."""
+    lines = read_jsonl(run.folder("logs") / f"{stage}.jsonl")
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+
+
+def learned(run: Run) -> list[Any]:
+    """What each stage wrote and its figures, without times; folders are named by their content."""
+    return [
+        (done.number, done.verdict, one.name, Path(one.output).name, timeless(one.notes))
+        for done in run.state().rounds
+        for one in done.stages
+    ]
+
+
+def timeless(value: Any) -> Any:
+    """A value without seconds, at any depth."""
+    if isinstance(value, list):
+        return [timeless(one) for one in value]
+    if isinstance(value, dict):
+        return {name: timeless(one) for name, one in value.items() if name != "seconds"}
+    return value
 
 
 def killing_reward(world: World, id_: str, keywords: Sequence[str]) -> float:

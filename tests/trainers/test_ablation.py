@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from cogr.errors import SettingsError
+from cogr.records import Say
 from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
 from tests.commands import Command
@@ -27,36 +27,33 @@ TINY = (
 )
 
 
-class Shop:
-    """A shop whose variants are trained in this process."""
-
-    def __init__(self, config: Path) -> None:
-        self.config = config
-        self.said: list[str] = []
-
-    def rows(self, variants: Sequence[str], *overrides: str) -> list[Row]:
-        launcher = InThisProcess(self.config, (*TINY, *overrides))
-        return list(ablate(launcher, 1, variants, 1, self.said.append))
+Rows = dict[str, Row]
 
 
-Trained = tuple[Shop, dict[str, Row]]
+def rows_of(config: Path, variants: Sequence[str], *overrides: str, said: Say = print) -> Rows:
+    """The rows of variants, trained in this process."""
+    launcher = InThisProcess(config, (*TINY, *overrides))
+    return {row.variant: row for row in ablate(launcher, 1, variants, 1, said)}
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sample_part(tmp_path_factory.mktemp("shop"), items=24)
+
+
+@pytest.fixture(scope="module")
+def trained(config: Path) -> Rows:
     """Some variants; a drill has all of them."""
-    shop = Shop(write_sample_part(tmp_path_factory.mktemp("shop"), items=24))
-    return shop, {row.variant: row for row in shop.rows(["full", "transposed", "shared"])}
+    return rows_of(config, ["full", "transposed", "shared"])
 
 
 @pytest.fixture(scope="module")
-def every(trained: Trained) -> Trained:
-    shop, _ = trained
-    return shop, {row.variant: row for row in shop.rows(list(VARIANTS))}
+def every(trained: Rows, config: Path) -> Rows:
+    return rows_of(config, list(VARIANTS))
 
 
-def rounds_of(shop: Shop, row: Row) -> tuple[Run, Sequence[Round]]:
-    run = open_run(Workspace.open(shop.config, TINY), row.run)
+def rounds_of(config: Path, row: Row) -> tuple[Run, Sequence[Round]]:
+    run = open_run(Workspace.open(config, TINY), row.run)
     return run, run.state().finished
 
 
@@ -64,14 +61,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 
 @pytest.mark.drill
-def test_every_variant_is_trained_on_the_shop(every: Trained) -> None:
-    shop, rows = every
-    assert rows.keys() == VARIANTS.keys()
-    for row in rows.values():
-        assert not row.failed
-        assert set(row.figures) == {"p", "r", "f1"}
-    assert len({row.run for row in rows.values()}) == len(rows)
-    frozen = {name: rounds_of(shop, row)[0].frozen()["settings"] for name, row in rows.items()}
+def test_every_variant_is_trained_on_the_shop(config: Path, every: Rows) -> None:
+    assert every.keys() == VARIANTS.keys()
+    assert not any(row.failed for row in every.values())
+    assert all(set(row.figures) == {"p", "r", "f1"} for row in every.values())
+    assert len({row.run for row in every.values()}) == len(every)
+    frozen = {n: rounds_of(config, row)[0].frozen()["settings"] for n, row in every.items()}
     for name, setting in (
         ("transposed", "training.item.reward"),
         ("search", "prompts.query_variant"),
@@ -82,106 +77,82 @@ def test_every_variant_is_trained_on_the_shop(every: Trained) -> None:
 
 
 @pytest.mark.drill
-def test_frozen_items_are_never_trained(every: Trained) -> None:
-    run, (sft, first) = rounds_of(every[0], every[1]["frozen"])
+def test_frozen_items_are_never_trained(config: Path, every: Rows) -> None:
+    run, (sft, first) = rounds_of(config, every["frozen"])
     targets = sft.stage("targets")
     assert sft.items == first.items == targets.notes["snapshot"]
     assert open_snapshot(run.store, first.items).manifest.generator["kind"] == "extractive"
     assert sft.model("item") == first.model("item") == targets.output
     assert first.model("query") != sft.model("query")
-    assert first.queries != sft.queries
 
 
 @pytest.mark.drill
-def test_without_sft_rounds_start_from_the_untrained_model(every: Trained) -> None:
-    run, (sft, first) = rounds_of(every[0], every[1]["no-sft"])
+def test_without_sft_rounds_start_from_the_untrained_model(config: Path, every: Rows) -> None:
+    _, (sft, first) = rounds_of(config, every["no-sft"])
     assert sft.model("item") == sft.model("query") == sft.output("targets")
     assert first.model("item") != sft.model("item") != first.model("query")
-    assert list(run.folder("sft").iterdir()), "the next command reads them"
 
 
-def test_a_shared_generator_is_one_lineage_with_both_prompts(trained: Trained) -> None:
-    _, (sft, first) = rounds_of(trained[0], trained[1]["shared"])
+def test_a_shared_generator_is_one_lineage_with_both_prompts(config: Path, trained: Rows) -> None:
+    _, (sft, first) = rounds_of(config, trained["shared"])
     assert sft.model("item") == sft.model("query") != sft.output("targets")
-    examples = sft.stages[1].notes["examples"]
-    targets = sft.stage("targets")
-    assert examples == targets.notes["items"] + targets.notes["queries"]
-    # What each model was made of stands in its card.
+    targets = sft.stage("targets").notes
+    assert sft.stages[1].notes["examples"] == targets["items"] + targets["queries"]
     assert first.model("query") != first.model("item")
 
 
 def test_what_is_trained_is_not_trained_again_and_what_fails_keeps_the_others(
-    trained: Trained,
-    cogr_train: Command,
-    monkeypatch: pytest.MonkeyPatch,
+    config: Path, trained: Rows, cogr_train: Command
 ) -> None:
-    shop, rows = trained
-    shop.said.clear()
+    full, transposed, shared = trained.values()
+    said: list[str] = []
+    again = rows_of(config, ["full", "shared"], said=said.append)
+    assert (list(again.values()), said) == ([full, shared], [])
     failing = "training.item.reward=tests.trainers.shop:failing_reward"
-    again = shop.rows(["full", "shared"])
-    assert again == [rows["full"], rows["shared"]]
-    assert not shop.said
-
-    mixed = {row.variant: row for row in shop.rows(["full", "transposed"], failing)}
+    mixed = rows_of(config, ["full", "transposed"], failing)
     assert "The reward failed" in mixed["full"].failed
     assert not mixed["full"].figures
-    assert mixed["transposed"] == rows["transposed"], "the same settings are the same run"
-    lines = {line["variant"]: line for line in table(list(mixed.values()))}
-    assert lines["full"]["f1"] is None
-    assert lines["transposed"]["f1"] == pytest.approx(rows["transposed"].figures["f1"])
+    assert mixed["transposed"] == transposed, "the same settings are the same run"
+    without, whole = table(list(mixed.values()))
+    assert (without["f1"], whole["f1"]) == (None, pytest.approx(transposed.figures["f1"]))
 
     own = [part for override in TINY for part in ("--set", override)]
-    ended = cogr_train(
-        "ablate", "-c", shop.config, *own, "--variants", "full,shared", "--seeds", 1,
-        "--rounds", 1, "--json",
-    )  # fmt: skip
-    assert ended.status == 0, ended.err
-    told = json.loads(ended.out)
-    assert [row["run"] for row in told["rows"]] == [rows["full"].run, rows["shared"].run]
-    ended = cogr_train(
-        "ablate", "-c", shop.config, *own, "--set", failing, "--variants", "full,transposed",
-        "--seeds", 1, "--rounds", 1,
-    )  # fmt: skip
-    assert ended.status == 1
-    assert "1 of 2 runs failed" in ended.err
+    asked = ("ablate", "-c", config, *own, "--seeds", 1, "--rounds", 1, "--variants")
+    rows = cogr_train(*asked, "full,shared", "--json").json["rows"]
+    assert [row["run"] for row in rows] == [full.run, shared.run]
+    ended = cogr_train(*asked, "full,transposed", "--set", failing)
+    assert (ended.status, "1 of 2 runs failed" in ended.err) == (1, True)
     assert "Transposed F1" in ended.out
 
 
-def test_an_unknown_variant_is_one_sentence(cogr_train: Command, tmp_path: Path) -> None:
-    config = write_sample_part(tmp_path / "shop", items=24)
+def test_an_unknown_variant_is_one_sentence(cogr_train: Command, config: Path) -> None:
     ended = cogr_train("ablate", "-c", config, "--variants", "full,nonsense")
     assert ended.status == 2
     assert "There is no variant 'nonsense'; name all, or some of full," in ended.sentence
 
 
-def test_what_a_configuration_can_not_vary_is_left_out_of_the_table(tmp_path: Path) -> None:
-    shop = Shop(write_sample_part(tmp_path / "shop", items=24))
+def test_what_a_configuration_can_not_vary_is_left_out_of_the_table(config: Path) -> None:
+    said: list[str] = []
     own = ("prompts.item_variant=title", "prompts.query_variant=search")
-    assert not shop.rows(["no-description", "search"], *own)
-    assert shop.said == [
+    assert not rows_of(config, ["no-description", "search"], *own, said=said.append)
+    assert said == [
         f"{name} is left out: the configuration is this variant already"
         for name in ("no-description", "search")
     ]
 
 
-def test_frozen_items_are_none_that_labels_write(tmp_path: Path) -> None:
-    config = write_sample_part(tmp_path / "shop", items=24)
+def test_frozen_items_are_none_that_labels_write(config: Path) -> None:
     with pytest.raises(SettingsError, match=r'variant is "frozen-items", but labels'):
         check_settings(Workspace.open(config, ["training.variant=frozen-items"]))
 
 
 def test_the_table_has_means_and_spreads_over_seeds() -> None:
-    def row(variant: str, seed: int, f1: float) -> Row:
-        return Row(variant, seed, "run", 1, {"p": 0.5, "r": 0.25, "f1": f1})
-
-    rows = [
-        row("full", 0, 0.4), row("shared", 0, 0.3), row("full", 1, 0.6), row("shared", 1, 0.4),
-        Row("shared", 2, "run", failed="It broke."),
-    ]  # fmt: skip
-    full, shared = table(rows)
+    f1s = (("full", 0, 0.4), ("shared", 0, 0.3), ("full", 1, 0.6), ("shared", 1, 0.4))
+    done = [Row(name, seed, "", 1, {"p": 0.5, "r": 0.25, "f1": f1}) for name, seed, f1 in f1s]
+    full, shared = table([*done, Row("shared", 2, "run", failed="It broke.")])
     assert (full["f1"], full["f1_sd"]) == (0.5, pytest.approx(0.141421, abs=1e-6))
     assert full["f1_over_full"] is None
     assert shared["f1_over_full"] == -0.15
     assert shared["seeds"] == 2
     assert shared["failed"] == {2: "It broke."}
-    assert table([row("full", 0, 0.4)])[0]["f1_sd"] is None
+    assert table(done[:1])[0]["f1_sd"] is None

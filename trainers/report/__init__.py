@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from cogr.errors import TrainingError
 from cogr.records import SIDES, SPLITS, Dataset, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot
-from indexers.tables import Table, need, page, write_page
+from indexers.tables import Table, need, write_page
 from indexers.telemetry.terminal import duration
 from indexers.workspace import Workspace
 from trainers.training.contest import (
@@ -36,7 +36,6 @@ from trainers.training.rounds import Round, Run, with_dev
 if TYPE_CHECKING:
     from trainers.report.figures import Figure
 
-PACKAGE = "trainers.report"
 _SAMPLED = 8
 """How many completions of each side are shown."""
 Drawn = Mapping[str, Sequence["Figure"]]
@@ -97,7 +96,7 @@ class Facts:
             )
         self.frozen = run.frozen()
         self.rounds, self.base = self._state.finished, self._state.base
-        measured = figures_of(self.rounds[0])
+        measured = self.rounds[0].figures
         self.splits: list[Split] = [one for one in reversed(SPLITS) if one in measured]
         self._workspace = with_dev(workspace)
         self._same_data = self._workspace.dataset.dataset_hash == self.frozen["dataset_hash"]
@@ -167,13 +166,6 @@ class Facts:
         store = self._workspace.store
         ids: Mapping[Side, str] = {"item": round_.items, "query": round_.queries}
         return {side: open_snapshot(store, id_) for side, id_ in ids.items()}
-
-
-def figures_of(round_: Round) -> Mapping[str, Mapping[str, float]]:
-    """Split -> figures of the pair that a round ended with."""
-    stage = round_.stage("evaluate")
-    assert stage is not None
-    return stage.notes
 
 
 # Keywords
@@ -250,7 +242,7 @@ def write_report(
     """
     facts = Facts(workspace, run, say)
     made = drawn(facts)
-    write_page(file, PACKAGE, **_values(facts, made))
+    write_page(file, "trainers.report", **_values(facts, made))
     several = chain(*made.values()) if figures else ()
     return [file, *(path for one in several if figures for path in one.write(figures))]
 
@@ -261,11 +253,6 @@ def drawn(facts: Facts) -> Drawn:
     from trainers.report.figures import draw
 
     return draw(facts)
-
-
-def render(facts: Facts, figures: Drawn) -> str:
-    """The page of some facts with their figures."""
-    return page(PACKAGE, **_values(facts, figures))
 
 
 def _values(facts: Facts, figures: Drawn) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from matplotlib.style import context
 from cogr.records import SIDES
 from cogr.store import Store
 from indexers.tables import short
-from trainers.report import Facts, figures_of
+from trainers.report import Facts
 from trainers.training.contest import round_name
 
 _SIZE = (6.1, 3.9)
@@ -148,8 +148,8 @@ def _f1(facts: Facts) -> Iterator[Figure]:
     """F1 of every split over the GRPO steps (paper, section 5.2)."""
     axes, at = _axes("GRPO step", "F1"), steps_done(facts)
     for split in facts.splits:
-        values = [figures_of(one)[split]["f1"] for one in facts.rounds]
-        errors = [figures_of(one)[split].get("f1_se", 0.0) for one in facts.rounds]
+        values = [one.figures[split]["f1"] for one in facts.rounds]
+        errors = [one.figures[split]["f1_se"] for one in facts.rounds]
         axes.errorbar(at, values, errors if split == facts.splits[0] else None, label=split)
     axes.set_ylim(0)
     logs = [log for log in facts.logs if log.round and log.steps]

@@ -21,9 +21,9 @@ from typing import Any
 
 from pyroaring import BitMap
 
-from cogr.keywords import parse, self_keyword
+from cogr.keywords import parse
 from cogr.prompts import Prompt
-from cogr.records import Advance, Entity, Side, self_text
+from cogr.records import Advance, Entity, Side
 from cogr.rewards import Reference, World
 from cogr.settings.indexing import GeneratorSettings
 from cogr.snapshots import Snapshot
@@ -37,7 +37,6 @@ from indexers.workspace import Workspace, generator_options
 from trainers.training import ranks
 from trainers.training.inputs import Inputs, Wrote, counts_of
 
-STATISTICAL = "statistical"
 _PASSES = 3
 Sets = Mapping[str, Sequence[str]]
 """Entity id -> its keyword set."""
@@ -53,16 +52,6 @@ def keywords_of(completion: str, own: str) -> tuple[str, ...]:
     return tuple(word for word in parse(completion) if word != own)
 
 
-def own_keyword(entity: Entity) -> str:
-    """The entity's own text as a keyword."""
-    return self_keyword(self_text(entity))
-
-
-def spell(keywords: Sequence[str]) -> str:
-    """Keywords in the form that the prompt asks for."""
-    return ", ".join(keywords)
-
-
 def sft_example(
     prompt: Prompt, keywords: Sequence[str], tokenizer: Any, context: int
 ) -> Mapping[str, list[int]] | None:
@@ -71,9 +60,8 @@ def sft_example(
     None when it is too long.
     """
     asked = encode(prompt, tokenizer)
-    answer = tokenizer(spell(keywords), add_special_tokens=False)["input_ids"] + [
-        tokenizer.eos_token_id
-    ]
+    spelled = tokenizer(", ".join(keywords), add_special_tokens=False)["input_ids"]
+    answer = [*spelled, tokenizer.eos_token_id]
     if len(asked) + len(answer) > context:
         return None
     return {"input_ids": asked + answer, "completion_mask": [0] * len(asked) + [1] * len(answer)}
@@ -122,7 +110,9 @@ def _kept_items(inputs: Inputs, side: Side) -> str | None:
         return None
     if inputs.round.number:
         return inputs.before.items
-    return str(inputs.notes("targets")["snapshot"])
+    made = inputs.round.stage("targets")
+    assert made is not None
+    return str(made.notes["snapshot"])
 
 
 def _build(inputs: Inputs, side: Side) -> Build:

@@ -26,7 +26,6 @@ from cogr.records import Side
 from cogr.settings.training import TrainingSettings
 from cogr.store import storage_errors
 from indexers.generators.model_folders import (
-    context_length,
     digest,
     first_line,
     load_tokenizer,
@@ -159,12 +158,6 @@ def _full_disk_named(what: str) -> Iterator[None]:
             f"Can't write {what} ({first_line(error)}); free some space and run the same command "
             "again."
         ) from error
-
-
-def context_of(folder: Path) -> int:
-    """Tokens that the model reads, prompt and completion together."""
-    base, _ = based(folder)
-    return context_length(base)
 
 
 def lora_config(settings: TrainingSettings, base: Path) -> Any:

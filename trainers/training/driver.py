@@ -48,7 +48,8 @@ from trainers.training.stage import (
     SHARED,
     Failure,
     Launcher,
-    Process,
+    Poll,
+    error_file,
     stages_of_start,
 )
 
@@ -238,12 +239,12 @@ class Driver:
         shared = bool(SHARED & set(stages))
         how = (settings.processes, settings.accelerate) if shared else (1, None)
         if not self.machine:
-            Failure.forget(self.run)
-        with self._launcher.started(self.run, halvings, *how) as process:
+            error_file(self.run).unlink(missing_ok=True)
+        with self._launcher.started(self.run, halvings, *how) as poll:
             for stage in stages:
-                if not self._followed(process, current.number, stage):
+                if not self._followed(poll, current.number, stage):
                     break
-            while (status := process.poll()) is None:
+            while (status := poll()) is None:
                 time.sleep(LOOK_SECONDS)
         if status == 0:
             return None
@@ -252,7 +253,7 @@ class Driver:
             raise KeyboardInterrupt
         return failure
 
-    def _followed(self, process: Process, number: int, stage: StageName) -> bool:
+    def _followed(self, poll: Poll, number: int, stage: StageName) -> bool:
         """Report that a stage is under way, and wait until it or its process has ended. Returns
         whether it is finished.
         """
@@ -260,7 +261,7 @@ class Driver:
         side = next((known for known in SIDES if known in stage), "pair")
         with recorded(stage, side):
             while not self._is_finished(number, stage):
-                if process.poll() is not None:
+                if poll() is not None:
                     return self._is_finished(number, stage)
                 time.sleep(LOOK_SECONDS)
         return True

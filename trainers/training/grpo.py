@@ -1,5 +1,5 @@
-"""One side of a round: GRPO by TRL's GRPOTrainer (paper, section 2.3), through its public surface:
-configuration, a reward callable, a callback.
+"""One side of a round, trained against the frozen snapshot of the other: GRPO by TRL's GRPOTrainer
+(paper, section 2.3), through its public surface: configuration, a reward callable, a callback.
 
 The reward callable turns completions into keyword sets and these into a reward of `cogr.rewards`.
 It also counts the figures of the step log. An error while scoring stops the stage; it never becomes
@@ -17,37 +17,26 @@ from typing import Any
 import numpy as np
 
 from cogr.errors import CogrError, TrainingError
-from cogr.keywords import over_budget
+from cogr.keywords import over_budget, self_keyword
 from cogr.prompts import chat
-from cogr.records import Entity, Side
+from cogr.records import Entity, Side, self_text
 from cogr.rewards import Reward, World, load_reward
 from indexers.generators.model_folders import encode
-from trainers.training.building import keywords_of, own_keyword, prompts_of
+from trainers.training.building import keywords_of, prompts_of
 from trainers.training.checkpoints import (
     Trained,
     as_saver,
     base_folder,
     load_model,
     lora_config,
-    save_side,
     stage_folder,
     train,
     trainable_tokenizer,
 )
-from trainers.training.inputs import Inputs, Wrote
+from trainers.training.inputs import Inputs
 from trainers.training.memory import Batch
 from trainers.training.step_log import StepLog, as_callback
-from trainers.training.trainer_config import (
-    grpo_config,
-    grpo_step,
-    set_up,
-    silence,
-)
-
-
-def train_grpo(inputs: Inputs, side: Side) -> Wrote:
-    """One side trained against the frozen snapshot of the other."""
-    return save_side(inputs, side, run_grpo(inputs, side))
+from trainers.training.trainer_config import grpo_config, grpo_step, set_up, silence
 
 
 def prepare_grpo(inputs: Inputs, side: Side) -> tuple[Any, StepLog]:
@@ -99,7 +88,7 @@ def _scorer(
     return CompletionScorer(
         inputs.world(items, queries),
         load_reward((settings.query if side == "query" else settings.item).reward),
-        {entity.id: own_keyword(entity) for entity in entities},
+        {entity.id: self_keyword(self_text(entity)) for entity in entities},
         ends=ends,
         unfinished_is_over_budget=settings.rules != "paper",
     )
@@ -230,8 +219,5 @@ class CompletionScorer:
 
 def text_of(completion: Any) -> str:
     """TRL gives plain text for plain prompts and messages for chat prompts."""
-    return (
-        completion
-        if isinstance(completion, str)
-        else "".join(str(m.get("content") or "") for m in completion)
-    )
+    parts = [{"content": completion}] if isinstance(completion, str) else completion
+    return "".join(str(part.get("content") or "") for part in parts)

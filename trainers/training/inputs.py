@@ -20,7 +20,7 @@ from cogr.settings.training import TrainingSettings
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import mirror_of
 from indexers.workspace import Workspace
-from trainers.training.rounds import Round, Run, StageName, State
+from trainers.training.rounds import Round, Run, State
 from trainers.word_model import Invented, WordModel
 
 
@@ -98,12 +98,6 @@ class Inputs:
         if self.settings.variant == "shared":
             return self.round.output("train-query") if side == "item" else self.before.model("item")
         return self.before.model(side)
-
-    def notes(self, stage: StageName) -> Mapping[str, Any]:
-        """Notes of a finished stage of the round under way."""
-        record = self.round.stage(stage)
-        assert record is not None
-        return record.notes
 
     def world(self, items: Mirror, queries: Mirror | None) -> World:
         """The world of the training queries."""

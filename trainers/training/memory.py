@@ -171,7 +171,6 @@ class Batch:
         length: int,
         halvings: int = 0,
         machine: Machine | None = None,
-        shape: Shape | None = None,
     ) -> Batch:
         """The largest divisor of a process's share of a step that memory has room for, and at least
         1. Activations are computed again, which takes a third more time, only where fewer than
@@ -182,9 +181,8 @@ class Batch:
             length: of the longest prompt and completion together, in tokens.
             halvings: how often memory ran out.
             machine: another one than this.
-            shape: of the model, where it is known.
         """
-        shape = shape or shape_of(settings.model)
+        shape = shape_of(settings.model)
         if shape is None:
             micro = divisor(share, LEAST >> halvings or 1)
             return cls(micro, share // micro, True)

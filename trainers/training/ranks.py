@@ -49,11 +49,7 @@ def gather(value: T) -> list[T]:
     """
     from accelerate.utils import gather_object
 
-    return list(gather_object([value])) if _several() else [value]
-
-
-def _several() -> bool:
-    return count() > 1
+    return list(gather_object([value])) if count() > 1 else [value]
 
 
 def count() -> int:
@@ -112,7 +108,7 @@ def machine(file: str | None) -> tuple[int, int]:
 
 def take_one_gpu() -> None:
     """Make only this process's own GPU visible to it. Call it before torch is imported."""
-    if _several():
+    if count() > 1:
         local = int(os.environ["LOCAL_RANK"])
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
         os.environ["CUDA_VISIBLE_DEVICES"] = seen.split(",")[local] if seen else str(local)

@@ -55,10 +55,7 @@ ROUND_STAGES: tuple[StageName, ...] = (
     "accept-items",
     "evaluate",
 )
-"""Every later round (paper, algorithm 2).
-
-Publishing comes after it: it changes nothing that is built upon.
-"""
+"""Every later round (paper, algorithm 2). Publishing comes after it: nothing builds upon that."""
 
 FORMAT = 1
 
@@ -122,12 +119,18 @@ class Round(_Record):
         """Its item snapshot, with accepted sets only after SFT."""
         return self.output("accept-items" if self.number else "index-item")
 
+    @property
+    def figures(self) -> Mapping[str, Mapping[str, Any]]:
+        """Split -> figures of the pair that it ended with; {} before."""
+        evaluation = self.stage("evaluate")
+        return {} if evaluation is None else evaluation.notes
+
     def as_dict(self, run: str) -> dict[str, Any]:
         """For --json, with the run's name; figures without those of single queries."""
-        evaluation, accepted = self.stage("evaluate"), self.stage("accept-items")
-        figures = evaluation and {
+        accepted = self.stage("accept-items")
+        figures = {
             split: {name: value for name, value in own.items() if name != "f1s"}
-            for split, own in evaluation.notes.items()
+            for split, own in self.figures.items()
         }
         return {
             "run": run,
@@ -136,7 +139,7 @@ class Round(_Record):
             "reason": self.reason,
             "seconds": round(sum(stage.seconds for stage in self.stages), 2),
             "stages": {stage.name: stage.output for stage in self.stages},
-            "figures": figures,
+            "figures": figures or None,
             "items": accepted and dict(accepted.notes),
         }
 
@@ -144,7 +147,6 @@ class Round(_Record):
 class State(_Record):
     """All rounds of a run, in order; the last may be unfinished."""
 
-    format: int = FORMAT
     rounds: tuple[Round, ...] = ()
 
     @property
@@ -207,8 +209,7 @@ def verdict(
 
     Without dev queries, or by the paper's rules, every round is accepted.
     """
-    evaluation = base.stage("evaluate") if base else None
-    now, before = dev_f1(done.notes), dev_f1(evaluation.notes) if evaluation else None
+    now, before = dev_f1(done.notes), dev_f1(base.figures) if base else None
     if rules == "paper" or now is None or before is None:
         return "accepted", "no dev split to judge by" if rules == "own" and now is None else ""
     if now >= before - tolerance:
@@ -343,27 +344,19 @@ class Run:
         self.store.write(f"{self.path}/state.json", state.model_dump_json(indent=1).encode())
 
     def frozen(self) -> dict[str, Any]:
-        """The content of `run.json`. Raises TrainingError when it is broken."""
-        path = f"{self.path}/run.json"
-        try:
-            found = json.loads(self.store.read(path))
-            return dict(found, settings=dict(found["settings"]))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise TrainingError(
-                f"What the run {self.name} was begun with ({self.store.full(path)}) is broken; "
-                "restore it, or, if data and settings are the same, remove it and run cogr-train "
-                f"run --run {self.name}: its rounds stay."
-            ) from error
+        """The content of `run.json`. Raises StorageError when it is broken."""
+        remedy = (
+            "restore it, or, if data and settings are the same, remove it and run cogr-train run "
+            f"--run {self.name}: its rounds stay"
+        )
+        found: dict[str, Any] = self.store.read_json(f"{self.path}/run.json", remedy)
+        return found
 
     def check(self, workspace: Workspace) -> None:
         """Refuse to go on with other data, other settings or another version.
 
         Raises TrainingError.
         """
-        if not self.exists:
-            raise TrainingError(
-                f"There is no run {self.name} in {self.store.url}: begin one with cogr-train run."
-            )
         before, now = self.frozen(), begun_with(workspace)
         changed = changes(before.pop("settings"), now.pop("settings")) + changes(before, now)
         if changed:

@@ -10,13 +10,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
-from cogr.errors import DataError, TrainingError
+from cogr.errors import DataError
 from cogr.prompts import Prompt
 from cogr.records import SIDES, Entity, Side
 from cogr.settings.training import ItemsFrom, TrainingSettings
-from indexers.generators.model_folders import resolve_model
+from indexers.generators.model_folders import context_length, resolve_model
 from trainers.tiny import texts_of, tiny_model
 from trainers.training import ranks
 from trainers.training.building import (
@@ -30,7 +28,7 @@ from trainers.training.checkpoints import (
     Trained,
     as_saver,
     base_folder,
-    context_of,
+    based,
     load_model,
     lora_config,
     save_model,
@@ -52,17 +50,7 @@ from trainers.training.trainer_config import (
 )
 from trainers.word_model import WordModel
 
-_TARGETS = TypeAdapter(dict[str, list[str]])
-
 # Targets
-
-
-def item_targets(sets: Mapping[str, Sequence[str]], budget: int) -> dict[str, tuple[str, ...]]:
-    """S_i of algorithm 1: the first M keywords of each item, in their written order.
-
-    Items without any are left out.
-    """
-    return {id_: tuple(words[:budget]) for id_, words in sets.items() if words}
 
 
 def query_targets(
@@ -98,10 +86,9 @@ def write_targets(inputs: Inputs) -> Wrote:
         return Wrote("", {})
     base = base_model(inputs)
     if inputs.settings.variant == "no-sft":
-        _write_targets(inputs, {}, {})
         return Wrote(base, {"items": 0, "queries": 0, "snapshot": ""})
     sets, snapshot = _first_sets(inputs, source, base)
-    items = item_targets(sets, sft.item_keywords)
+    items = {id_: words[: sft.item_keywords] for id_, words in sets.items() if words}
     relevant = {**inputs.relevant, **inputs.invented.relevant}
     queries = query_targets(items, relevant, sft.query_keywords)
     if not queries.keys() & inputs.relevant.keys():
@@ -109,16 +96,14 @@ def write_targets(inputs: Inputs) -> Wrote:
             f"The first item keywords ({source}) give no training query a target; look at its "
             "relevant items' texts, or set training.sft.items_from."
         )
-    _write_targets(inputs, items, queries)
+    for side, targets in zip(SIDES, (queries, items), strict=True):
+        inputs.run.store.write_json(_file(inputs.run, side), targets)
     notes = {"items_from": source, "items": len(items), "queries": len(queries)}
     return Wrote(base, {**notes, "snapshot": snapshot})
 
 
-def _write_targets(
-    inputs: Inputs, items: Mapping[str, Sequence[str]], queries: Mapping[str, Sequence[str]]
-) -> None:
-    for side, targets in (("item", items), ("query", queries)):
-        inputs.run.store.write_json(f"{inputs.run.path}/sft/{side}.json", targets)
+def _file(run: Run, side: Side) -> str:
+    return f"{run.path}/sft/{side}.json"
 
 
 def _first_sets(
@@ -129,10 +114,8 @@ def _first_sets(
     """
     dataset, budget = inputs.workspace.dataset, inputs.settings.sft.item_keywords
     if source == "labels":
-        words = WordModel(dataset)
-        return {
-            item.id: words.keywords(item.id, budget, inputs.settings.seed) for item in dataset.items
-        }, ""
+        words, seed = WordModel(dataset), inputs.settings.seed
+        return {item.id: words.keywords(item.id, budget, seed) for item in dataset.items}, ""
     build = Build("item", 0, base if source == "self" else None, source)
     barrier = inputs.run.folder("trainer") if source == "self" else None
     built = build_snapshot(inputs.workspace, build, barrier)
@@ -151,20 +134,6 @@ def base_model(inputs: Inputs) -> str:
     return save_model(inputs.run, "base", lambda folder: tiny_model(folder, texts, settings.seed))
 
 
-def read_targets(run: Run, side: Side) -> dict[str, list[str]]:
-    """Entity id -> its target, as `write_targets` left them.
-
-    Raises TrainingError when the file is missing or broken.
-    """
-    path = f"{run.path}/sft/{side}.json"
-    try:
-        return _TARGETS.validate_json(run.store.read(path))
-    except (OSError, ValidationError) as error:
-        raise TrainingError(
-            f"The targets {path} in {run.store.url} are missing or broken."
-        ) from error
-
-
 # Training
 
 
@@ -174,7 +143,7 @@ def train_sft(inputs: Inputs, side: Side) -> Wrote:
     prompts: list[Prompt] = []
     targets: list[Sequence[str]] = []
     for one in SIDES if inputs.settings.variant == "shared" else (side,):
-        wanted = read_targets(inputs.run, one)
+        wanted = inputs.run.store.read_json(_file(inputs.run, one))
         items, queries = inputs.workspace.dataset.items, [*inputs.train, *inputs.invented.queries]
         every: Sequence[Entity] = items if one == "item" else queries
         entities = [entity for entity in every if entity.id in wanted]
@@ -214,7 +183,7 @@ def run_sft(
     from trl import SFTTrainer
 
     set_up(settings.seed)
-    tokenizer, context = trainable_tokenizer(base), context_of(base)
+    tokenizer, context = trainable_tokenizer(base), context_length(based(base)[0])
     made = [sft_example(*one, tokenizer, context) for one in zip(prompts, targets, strict=True)]
     examples = [example for example in made if example is not None]
     if not examples:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -23,9 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
-
-from pydantic import BaseModel, ValidationError
+from typing import Any
 
 from cogr.errors import INTERRUPTED, CogrError, LockedError
 from cogr.records import Side
@@ -36,7 +35,8 @@ from indexers.workspace import Workspace
 from trainers.evaluation import figures_of_pair
 from trainers.training import ranks
 from trainers.training.building import accept_items, build_index
-from trainers.training.grpo import train_grpo
+from trainers.training.checkpoints import save_side
+from trainers.training.grpo import run_grpo
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.rounds import (
     Round,
@@ -64,15 +64,12 @@ GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
 # The command's side
 
 
-class Process(Protocol):
-    """A process that does stages, as the driver sees it."""
-
-    def poll(self) -> int | None:
-        """Its exit status, negative for a signal; None while it runs."""
-        ...
+Poll = Callable[[], int | None]
+"""Exit status of a process that does stages, negative for a signal; None while it runs."""
 
 
-class Failure(BaseModel):
+@dataclass(frozen=True)
+class Failure:
     """The failure of a process: exit status, and an error sentence if it left one."""
 
     status: int
@@ -81,14 +78,9 @@ class Failure(BaseModel):
     @classmethod
     def of(cls, run: Run) -> Failure | None:
         """The failure that a process wrote; None where it wrote none, or died while writing."""
-        with suppress(OSError, ValidationError):
-            return cls.model_validate_json(_error_file(run).read_bytes())
+        with suppress(OSError, ValueError):
+            return cls(**json.loads(error_file(run).read_bytes()))
         return None
-
-    @staticmethod
-    def forget(run: Run) -> None:
-        """Remove the failure of an earlier process."""
-        _error_file(run).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -99,15 +91,9 @@ class Launcher:
     overrides: Sequence[str]
 
     def command(
-        self,
-        run: str,
-        halvings: int = 0,
-        processes: int = 1,
-        accelerate: str | None = None,
+        self, run: str, halvings: int = 0, processes: int = 1, accelerate: str | None = None
     ) -> list[str]:
-        """The command line.
-
-        Several processes are started by `ranks`, with one thread each unless
+        """The command line. Several processes are started by `ranks`, with one thread each unless
         OMP_NUM_THREADS says else. One needs no launcher, which imports torch for seconds.
         """
         config = ["--config", str(self.config)] if self.config else []
@@ -118,7 +104,7 @@ class Launcher:
         return [sys.executable, "-m", *module, *config, *overrides, *own]
 
     @contextmanager
-    def started(self, run: Run, *how: Any) -> Iterator[Process]:
+    def started(self, run: Run, *how: Any) -> Iterator[Poll]:
         """Start a process that does stages; `how` are the arguments of `command` after the run. At
         the end of the block it is killed if it still runs.
 
@@ -133,7 +119,7 @@ class Launcher:
             preexec_fn=lambda: ranks.die_with(parent),
         )
         try:
-            yield process
+            yield process.poll
         finally:
             if process.poll() is None:
                 with suppress(ProcessLookupError):
@@ -173,8 +159,13 @@ def calm_threads(settings: TrainingSettings) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do the next stages of a run; returns the exit status."""
-    options = _parse(arguments)
-    logs.set_verbosity(options.verbose)
+    parser = argparse.ArgumentParser(prog=ranks.STAGE)
+    parser.add_argument("--config", type=Path)
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--run", required=True)
+    parser.add_argument("--halvings", type=int, default=0)
+    options = parser.parse_args(arguments)
+    logs.set_verbosity(False)
     try:
         workspace = Workspace.open(options.config, options.set)
         logs.configure(workspace.settings.log)
@@ -209,20 +200,10 @@ def do_stages(workspace: Workspace, run: Run, halvings: int) -> int:
     return 0
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=ranks.STAGE)
-    parser.add_argument("--config", type=Path)
-    parser.add_argument("--set", action="append", default=[])
-    parser.add_argument("--run", required=True)
-    parser.add_argument("--halvings", type=int, default=0)
-    parser.add_argument("--verbose", action="store_true")
-    return parser.parse_args(arguments)
-
-
 def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
     """Do the stage that is next and put it into the state."""
     state = run.state()
-    say = logs.say if ranks.is_first() else _silent
+    say = logs.say if ranks.is_first() else lambda _: None  # Each message appears once.
     assert state.unfinished is not None
     name = state.unfinished.next_stage
     assert name is not None
@@ -237,12 +218,8 @@ def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
     started = time.monotonic()
     wrote = WORK[name](inputs)
     gc.collect()  # A trainer is part of a reference cycle, so only this frees its model.
-    record = StageRecord(
-        name=name,
-        output=wrote.output,
-        seconds=round(time.monotonic() - started, 2),
-        notes=wrote.notes,
-    )
+    seconds = round(time.monotonic() - started, 2)
+    record = StageRecord(name=name, output=wrote.output, seconds=seconds, notes=wrote.notes)
     settings, last = workspace.settings, name == inputs.round.plan[-1]
     rules, tolerance = settings.training.rules, settings.publish.tolerance
     judged = verdict(rules, tolerance, inputs.base, record) if last else (None, "")
@@ -260,17 +237,13 @@ def _wait_while(run: Run, state: State) -> None:
         ranks.check_others(run.folder())
 
 
-def _silent(_: str) -> None:
-    """The other processes print nothing, so that each message appears once."""
-
-
 def train_side(inputs: Inputs, side: Side) -> Wrote:
     """Train a side: SFT in round 0, then GRPO. A side that is not trained keeps its model."""
     if (kept := inputs.kept_model(side)) is not None:
         return Wrote(kept, {})
     if not inputs.round.number:
         return train_sft(inputs, side)
-    return train_grpo(inputs, side)
+    return save_side(inputs, side, run_grpo(inputs, side))
 
 
 def evaluate_round(inputs: Inputs) -> Wrote:
@@ -299,19 +272,16 @@ def _lock(store: Store, name: str) -> Iterator[None]:
     """The lock of a run's stage, held by its first process. Waits a little, in case the process
     that holds it is ending.
     """
-    if not ranks.is_first():
-        yield
-        return
     until = time.monotonic() + _WAIT_FOR_LOCK
     with ExitStack() as held:
-        while True:
+        while ranks.is_first():
             try:
                 held.enter_context(store.lock(name, "a training stage"))
                 break
             except LockedError:
                 if time.monotonic() > until:
                     raise
-                time.sleep(0.1)
+                time.sleep(_LOOK_SECONDS)
         yield
 
 
@@ -319,10 +289,9 @@ def _leave(run: Run, status: int, sentence: str = "") -> int:
     """Write an error for the driver; where that fails, print its sentence. Of several failed
     processes the first one's error is kept.
     """
-    left = Failure(status=status, message=sentence)
     try:
-        with _error_file(run).open("x", encoding="utf-8") as file:
-            file.write(left.model_dump_json())
+        with error_file(run).open("x", encoding="utf-8") as file:
+            json.dump({"status": status, "message": sentence}, file)
     except FileExistsError:
         pass
     except OSError:
@@ -330,7 +299,8 @@ def _leave(run: Run, status: int, sentence: str = "") -> int:
     return status
 
 
-def _error_file(run: Run) -> Path:
+def error_file(run: Run) -> Path:
+    """Where the first process that fails writes its failure."""
     return run.folder() / ranks.ERROR
 
 

@@ -81,7 +81,12 @@ class StepLog:
 
         Raises TrainingError where the loss or the gradient is NaN or infinite.
         """
-        _check_loss(logs, step)
+        for name in ("loss", "grad_norm"):
+            if not math.isfinite(value := float(logs.get(name, 0))):
+                raise TrainingError(
+                    f"The {name} of step {step} is {value}: the training has diverged; lower the "
+                    "learning rate."
+                )
         seconds = round(time.perf_counter() - self._began, 4)
         self._record(step, logs, seconds=seconds)
         if self._whole or not self._is_level():
@@ -123,16 +128,6 @@ class StepLog:
         parts = filter(None, (self.records[:many], self.records[-many:]))
         ends = [round(float(np.mean([record[name] for record in part])), 4) for part in parts]
         return {"steps": len(self.records), name: ends}
-
-
-def _check_loss(logs: Mapping[str, Any], step: int) -> None:
-    for name in ("loss", "grad_norm"):
-        value = logs.get(name)
-        if value is not None and not math.isfinite(float(value)):
-            raise TrainingError(
-                f"The {name} of step {step} is {float(value)}: the training has diverged; "
-                "lower the learning rate."
-            )
 
 
 def as_callback(log: StepLog) -> Any:

@@ -15,21 +15,11 @@ from typing import Any
 from cogr.errors import CogrError, MissingExtraError, SettingsError, TrainingError
 from cogr.records import SIDES, Side
 from cogr.rewards import load_reward
-from cogr.settings.training import (
-    GrpoSettings,
-    ItemsFrom,
-    TrainingSettings,
-)
+from cogr.settings.training import GrpoSettings, ItemsFrom, TrainingSettings
 from indexers.generators.model_folders import without_bars
 from indexers.workspace import Workspace
 from trainers.training import ranks
-from trainers.training.memory import (
-    GIB,
-    VLLM_SHARE,
-    Batch,
-    Machine,
-    shape_of,
-)
+from trainers.training.memory import GIB, VLLM_SHARE, Batch, Machine, shape_of
 from trainers.training.rounds import with_dev
 
 _SAMPLE = 500
@@ -42,14 +32,15 @@ def check_settings(workspace: Workspace) -> None:
     """Refuse a configuration that can't train; one sentence each.
 
     Raises:
-        TrainingError: generations, batches, budgets, adapters; a store that is not on a local disk.
+        TrainingError: generations, batches, budgets, adapters.
+        StorageError: a store that is not on a local disk.
         SettingsError: a reward that can't be imported, item keywords from a model that can't write
             any.
         DataError: no training query has a relevant item.
         MissingExtraError: torch, transformers or trl is not installed.
     """
     training, k_max = workspace.settings.training, workspace.settings.keywords.k_max
-    for package in ("torch", "transformers", "trl", *({"tensorboard"} & {*training.report_to})):
+    for package in ("torch", "transformers", "trl"):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError("Training", "train")
     for package in training.report_to:
@@ -58,21 +49,13 @@ def check_settings(workspace: Workspace) -> None:
                 f"training.report_to names {package}, which is not installed; run pip install "
                 f"{package}, or take it out."
             )
-    if training.accelerate is not None and not Path(training.accelerate).is_file():
-        raise SettingsError(
-            f"There is no file {training.accelerate}, which training.accelerate names."
-        )
     _, machines = ranks.machine(training.accelerate)
     if training.processes % machines:
         raise TrainingError(
             f"training.processes is {training.processes}, which {machines} machines can't share; "
             "it counts the processes of all of them."
         )
-    if not workspace.store.is_local:
-        raise TrainingError(
-            f"A run trains on a local disk, but the store is {workspace.store.url}; set store to "
-            "a folder."
-        )
+    workspace.store.local("runs")
     if k_max < training.sft.item_keywords:
         raise TrainingError(
             f"keywords.k_max is {k_max}, below the {training.sft.item_keywords} keywords of "
@@ -92,16 +75,13 @@ def check_settings(workspace: Workspace) -> None:
 
 def items_from(settings: TrainingSettings) -> ItemsFrom:
     """The writer of the first item keywords."""
-    if settings.sft.items_from != "auto":
-        if settings.sft.items_from == "self" and settings.model == "tiny":
-            raise SettingsError(
-                'training.sft.items_from is "self", but the model tiny can\'t write keywords '
-                "before it is trained; "
-                'set it to "labels", "extractive" or "statistical".'
-            )
-        found = settings.sft.items_from
-    else:
+    if (found := settings.sft.items_from) == "auto":
         found = "labels" if settings.model == "tiny" else "self"
+    elif found == "self" and settings.model == "tiny":
+        raise SettingsError(
+            'training.sft.items_from is "self", but the model tiny can\'t write keywords before it '
+            'is trained; set it to "labels", "extractive" or "statistical".'
+        )
     if found == "labels" and settings.variant == "frozen-items":
         raise SettingsError(
             'training.variant is "frozen-items", but labels can not index all items; '
@@ -318,11 +298,9 @@ def computes_in_bfloat16() -> bool:
 def _formats(settings: TrainingSettings, output: Path, batch: Batch) -> dict[str, Any]:
     import torch
 
-    gpu = torch.cuda.is_available()
+    gpu, run, stage = torch.cuda.is_available(), output.parents[2], output.parent.name
     # Its folder `trainer` goes when the stage is done.
-    run, stage = output.parents[2], output.parent.name
-    events = run / "logs" / "tensorboard" / stage
-    os.environ["TENSORBOARD_LOGGING_DIR"] = str(events)
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(run / "logs" / "tensorboard" / stage)
     return {
         "bf16": computes_in_bfloat16(),
         "use_cpu": not gpu,
@@ -382,7 +360,5 @@ def is_out_of_memory(error: BaseException) -> bool:
     """True for the errors of Python and torch that mean that the memory of GPU or machine is used
     up.
     """
-    text = str(error).lower()
-    return (
-        isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
-    )
+    said = any(words in str(error).lower() for words in ("out of memory", "can't allocate memory"))
+    return said or isinstance(error, MemoryError)

@@ -4,7 +4,6 @@ lost.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cogr.errors import TrainingError
+from cogr.store import file_sha256
 from tests.shops import read_jsonl, write_jsonl
 from tests.trainers.conftest import Command, Ended
 from tests.trainers.shop import Shop
@@ -35,13 +35,8 @@ def bad(ended: Ended, *parts: str, status: int = 2) -> None:
 def content(shop: Shop, run: str = "main") -> dict[str, str]:
     """Every file of a run but its locks, with a hash."""
     folder = open_run(shop.workspace(), run).folder()
-    files = sorted(
-        file for file in folder.rglob("*") if file.is_file() and file.name != "error.json"
-    )
-    return {
-        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in files
-    }
+    files = (file for file in folder.rglob("*") if file.is_file() and file.name != "error.json")
+    return {str(file): file_sha256(file) for file in files}
 
 
 def other_data(shop: Shop) -> None:
@@ -97,40 +92,27 @@ def test_what_cannot_train_is_one_sentence_and_changes_nothing(
     assert content(copied) == before
 
 
-def untrained(shop: Shop, folder: Path) -> Path:
-    """A copy of the untrained model of the shop."""
+def untrained(shop: Shop, folder: Path, key: str) -> Path:
+    """A copy of the untrained model of the shop, whose tokenizer lacks something."""
     (base,) = (shop.config.parent / "store/runs/main/models").glob("base-*")
     shutil.copytree(base, folder)
+    (folder / f"{key}.jinja").unlink(missing_ok=True)
+    file = folder / "tokenizer_config.json"
+    config = {k: v for k, v in json.loads(file.read_text()).items() if k != key}
+    file.write_text(json.dumps(config))
     return folder
 
 
-def without_padding(model: Path) -> None:
-    file = model / "tokenizer_config.json"
-    config = json.loads(file.read_text())
-    config.pop("pad_token")
-    file.write_text(json.dumps(config))
-
-
-def without_template(model: Path) -> None:
-    (model / "chat_template.jinja").unlink(missing_ok=True)
-    file = model / "tokenizer_config.json"
-    file.write_text(
-        json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != "chat_template"})
-    )
-
-
-def test_a_model_without_padding_is_refused(copied: Shop, tmp_path: Path) -> None:
-    model = untrained(copied, tmp_path / "model")
-    without_padding(model)
+def test_a_model_without_padding_is_refused(trained: Shop, tmp_path: Path) -> None:
+    model = untrained(trained, tmp_path / "model", "pad_token")
     with pytest.raises(TrainingError, match="has no padding token; add pad_token to its tokenizer"):
         trainable_tokenizer(model)
 
 
 def test_a_model_without_a_chat_template_is_trained_on_plain_text_with_a_warning(
-    copied: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    trained: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = untrained(copied, tmp_path / "model")
-    without_template(model)
+    model = untrained(trained, tmp_path / "model", "chat_template")
     assert not trainable_tokenizer(model).chat_template
     assert "has no chat template" in caplog.text
 
@@ -141,6 +123,9 @@ def test_torch_names_a_lack_of_memory_as_it_is_expected() -> None:
     with pytest.raises(RuntimeError) as found:
         torch.empty(1 << 55, dtype=torch.uint8)
     assert is_out_of_memory(found.value)
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"))
+    assert not is_out_of_memory(RuntimeError("shape mismatch"))
 
 
 def test_a_loss_that_is_no_number(copied: Shop, cogr_train: Command) -> None:

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -19,53 +19,32 @@ from hypothesis import strategies as st
 
 from cogr.errors import MissingExtraError, TrainingError
 from cogr.records import Dataset, Query, Side
-from cogr.snapshots import (
-    Provenance,
-    Row,
-    Snapshot,
-    open_snapshot,
-)
+from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
-from trainers.report import (
-    Facts,
-    drawn,
-    evenly,
-    figures_of,
-    moved,
-    render,
-    write_report,
-)
-from trainers.report.figures import Figure
+from trainers.report import Facts, drawn, evenly, moved, write_report
 from trainers.training.rounds import Round, Run, State
 
 
 class Page(HTMLParser):
-    """Tags, attributes and text of a page."""
+    """Tags, attributes and text of a report."""
 
-    def __init__(self, html: str) -> None:
+    def __init__(self, workspace: Workspace, run: Run) -> None:
         super().__init__()
         self.tags: list[str] = []
         self.attributes: list[tuple[str, str]] = []
-        self.texts: list[str] = []
-        self.feed(html)
+        texts: list[str] = []
+        self.handle_data = texts.append  # type: ignore[method-assign]
+        (file,) = write_report(workspace, run, run.folder() / "report.html")
+        self.html = file.read_text("utf-8")
+        self.feed(self.html)
+        self.text = " ".join(" ".join(texts).split())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes += [(name, value or "") for name, value in attrs]
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.texts).split())
-
-
-def page_of(facts: Facts) -> Page:
-    return Page(render(facts, drawn(facts)))
 
 
 World = tuple[Workspace, Run]
@@ -82,13 +61,8 @@ def facts(world: World) -> Facts:
 
 
 @pytest.fixture(scope="module")
-def figures(facts: Facts) -> Mapping[str, Sequence[Figure]]:
-    return drawn(facts)
-
-
-@pytest.fixture(scope="module")
-def told(facts: Facts, figures: Mapping[str, Sequence[Figure]]) -> Page:
-    return Page(render(facts, figures))
+def told(world: World) -> Page:
+    return Page(*world)
 
 
 def test_it_tells_what_the_run_has_done(told: Page) -> None:
@@ -105,17 +79,14 @@ def test_it_tells_what_the_run_has_done(told: Page) -> None:
 
 
 def test_figures_of_the_page_are_those_of_the_run(world: World, facts: Facts, told: Page) -> None:
-    workspace, text = world[0], told.text
     for split in facts.splits:
-        assert all(f"{figures_of(one)[split]['f1']:.3f}" in text for one in facts.rounds)
+        assert all(f"{one.figures[split]['f1']:.3f}" in told.text for one in facts.rounds)
     assert len(facts.lengths) == 3
-    pair = (facts.rounds[1].items, facts.rounds[1].queries)
-    both = {
-        word
-        for id_ in pair
-        for row in open_snapshot(workspace.store, id_).rows()
-        for word in row.keywords
-    }
+    pair = (
+        open_snapshot(world[0].store, id_)
+        for id_ in (facts.rounds[1].items, facts.rounds[1].queries)
+    )
+    both = {word for snapshot in pair for row in snapshot.rows() for word in row.keywords}
     assert sum(facts.lengths[1].values()) == len(both)
     assert facts.lengths[1][1] == sum(" " not in word for word in both)
 
@@ -123,16 +94,10 @@ def test_figures_of_the_page_are_those_of_the_run(world: World, facts: Facts, to
 def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(
     facts: Facts, told: Page
 ) -> None:
-    assert facts.rivals is not None
-    assert facts.choice is not None
-    text = told.text
-    rivals = {
-        "bm25": facts.rivals.bm25["test"],
-        "statistical": facts.rivals.statistical.figures["test"],
-    }
-    opening = text[: text.index("Retrieval F1 over training steps")]
+    opening = told.text[: told.text.index("Retrieval F1 over training steps")]
+    rivals = {"bm25": facts.rivals.bm25, "statistical": facts.rivals.statistical.figures}
     for name, figures in rivals.items():
-        shown = " ".join(f"{figures[measure]:.3f}" for measure in ("p", "r", "f1", "f1_se"))
+        shown = " ".join(f"{figures['test'][key]:.3f}" for key in ("p", "r", "f1", "f1_se"))
         assert f"{name} test {shown}" in opening
     assert f"Best on dev: {facts.choice.chosen.name}, F1 0." in opening
 
@@ -159,24 +124,20 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_hostile_text_is_text(tmp_path: Path) -> None:
-    workspace, run = whole_run(tmp_path, hostile=True)
-    facts = Facts(workspace, run)
-    html = render(facts, drawn(facts))
-    page = Page(html)
+    page = Page(*whole_run(tmp_path, hostile=True))
     assert not {"script", "img"} & set(page.tags)
     assert page.tags.count("style") == page.tags.count("link") == 1
     assert not [name for name, _ in page.attributes if name.startswith("on")]
     assert "{{ 7 * 7 }}" in page.text
-    assert not {"\x00", "\x1b", "\u202e"} & set(html)
-    assert "x" * 301 not in html
+    assert not {"\x00", "\x1b", "\u202e"} & set(page.html)
+    assert "x" * 301 not in page.html
 
 
 @pytest.mark.usefixtures("alone")
 def test_it_tells_of_sft_alone_and_of_a_round_under_way(tmp_path: Path) -> None:
     told = Told(tmp_path)
     first = told.add(0)
-    text = page_of(Facts(told.workspace, told.run)).text
-    assert "0 rounds after SFT" in text
+    assert "0 rounds after SFT" in Page(told.workspace, told.run).text
     told.add(1)
     training = told.state.rounds[1].stages[:1]
     told.run.save(State(rounds=(first, Round(number=1, stages=training))))
@@ -222,29 +183,18 @@ def test_the_command_writes_a_file_without_torch(world: World, tmp_path: Path) -
 
 
 def test_a_bubble_is_how_well_a_keyword_matches_by_itself(tmp_path: Path) -> None:
-    items, queries = (
-        [
-            Row("i1", "one", ("old", "good")),
-            Row("i2", "two", ("good", "bad")),
-            Row("i3", "three", ("bad", "alone")),
-        ],
-        [Row("q1", "first", ("good", "bad")), Row("q2", "second", ("good", "unseen"))],
-    )
     store = Store(str(tmp_path))
 
-    def pair(number: int, items: list[Row], queries: list[Row]) -> dict[Side, Snapshot]:
+    def pair(number: int, **sides: Mapping[str, tuple[str, ...]]) -> dict[Side, Snapshot]:
         made = Provenance(round=number)
         return {
-            "item": write_snapshot(store, "item", items, made),
-            "query": write_snapshot(store, "query", queries, made),
-        }
+            side: write_snapshot(store, side, [Row(id_, id_, w) for id_, w in rows.items()], made)
+            for side, rows in sides.items()
+        }  # type: ignore[misc,arg-type]
 
-    before = pair(0, [Row("i1", "one", ("old", "kept"))], [Row("q1", "first", ("old", "kept"))])
-    after = pair(
-        1,
-        [Row(row.id, row.text, tuple(w for w in row.keywords if w != "old")) for row in items],
-        queries,
-    )
+    before = pair(0, item={"i1": ("old", "kept")}, query={"q1": ("old", "kept")})
+    items = {"i1": ("good",), "i2": ("good", "bad"), "i3": ("bad", "alone")}
+    after = pair(1, item=items, query={"q1": ("good", "bad"), "q2": ("good", "unseen")})
     labels = {"q1": frozenset({"i1", "i2"}), "q2": frozenset({"i1"})}
     asked = {"train": [Query("q1", "first"), Query("q2", "second")]}
     dataset = Dataset("d", [], asked, labels, {}, "hash")  # type: ignore[arg-type]
@@ -265,18 +215,11 @@ def test_examples_are_spread_evenly(there: int, wanted: int) -> None:
     assert chosen == sorted(chosen)
 
 
-# Drawing
-
-
-@pytest.fixture(scope="module")
-def pictures(figures: Mapping[str, Sequence[Figure]]) -> list[Figure]:
-    return [one for made in figures.values() for one in made]
-
-
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_every_figure_is_named_and_lies_on_its_canvas(pictures: list[Figure]) -> None:
+def test_every_figure_is_named_and_lies_on_its_canvas(facts: Facts) -> None:
+    pictures = [one for made in drawn(facts).values() for one in made]
     names = {one.name for one in pictures}
     assert len(names) == len(pictures) == 5
     assert {"f1", "reward-item", "moved", "words"} <= names

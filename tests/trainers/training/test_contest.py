@@ -4,9 +4,9 @@ said of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -17,7 +17,7 @@ from indexers.workspace import Workspace
 from tests.shops import read_jsonl, write_jsonl, write_sample_part
 from tests.trainers.conftest import Command
 from tests.trainers.report_worlds import Told
-from trainers.training.contest import Contender, Rivals, choose, contenders, known_rivals
+from trainers.training.contest import Contender, choose, contenders, known_rivals
 from trainers.training.driver import Driver
 from trainers.training.rounds import LEAST, judged_by, with_dev
 from trainers.training.stage import Launcher
@@ -25,47 +25,35 @@ from trainers.training.stage import Launcher
 GATED = ("training.rules=own", "dataset.dev_share=0")
 
 
-def contender(name: str, f1: float | None, se: float = 0.02) -> Contender:
-    return Contender(
-        name, "item", "query", {} if f1 is None else {"dev": {"f1": f1, "f1_se": se, "queries": 32}}
-    )
+def contender(name: str, f1s: Sequence[float]) -> Contender:
+    dev = {"f1": mean(f1s), "queries": len(f1s), "f1s": f1s} if f1s else None
+    return Contender(name, "item", "query", {"dev": dev} if dev else {})
 
 
-def test_the_simplest_pair_within_one_standard_error_of_the_best_is_chosen() -> None:
-    found = choose(
-        [contender("statistical", 0.59), contender("sft", 0.3), contender("round 1", 0.60)]
-    )
-    assert (found.chosen.name, found.highest.name) == ("statistical", "round 1")
-    assert (
-        "round 1 has 0.600, which is not more than the standard error of 0.020 above"
-        in found.reason()
-    )
-    clear = choose(
-        [contender("statistical", 0.5), contender("sft", 0.3), contender("round 1", 0.60)]
-    )
-    assert clear.chosen.name == "round 1"
-    assert clear.reason() == "F1 0.600 on 32 dev queries"
+F1S = (0.1, 0.9, 0.5, 0.3, 0.7)
 
 
-def test_pairs_are_compared_query_by_query_where_that_is_known() -> None:
-    def beside(*gains: float) -> Contender:
-        found = contender("distilled", 0.54, 0.14)
-        own = [f1 + gain for f1, gain in zip(f1s, gains, strict=True)]
-        return replace(found, figures={"dev": {**found.figures["dev"], "f1s": own}})
-
-    f1s = [0.1, 0.9, 0.5, 0.3, 0.7]
-    first = contender("statistical", 0.5, 0.14)
-    first = replace(first, figures={"dev": {**first.figures["dev"], "f1s": f1s}})
-    found = choose([first, beside(0.05, 0.04, 0.03, 0.04, 0.04)])
-    assert found.chosen.name == "distilled", "better by a little, and on every query"
-    found = choose([first, beside(0.6, -0.1, -0.1, -0.1, -0.1)])
-    assert found.chosen.name == "statistical"
-    assert "not more than the standard error of 0.140 above" in found.reason()
-
-
-def test_without_dev_queries_nothing_is_chosen() -> None:
-    assert choose([contender("sft", None)]) is None
-    assert choose([]) is None
+@pytest.mark.parametrize(
+    ("gains", "chosen", "reason"),
+    [
+        ((0.05, 0.04, 0.03, 0.04, 0.04), "round 1", "F1 0.540 on 5 dev queries"),
+        (
+            (0.6, -0.1, -0.1, -0.1, -0.1),
+            "statistical",
+            "F1 0.500 on 5 dev queries; round 1 has 0.540, which is not more than the standard "
+            "error of 0.140 above, and the simpler pair is taken",
+        ),
+    ],
+    ids=["a little, but on every query", "much, but on one query"],
+)
+def test_the_simplest_pair_within_one_standard_error_of_the_best_is_chosen(
+    gains: Sequence[float], chosen: str, reason: str
+) -> None:
+    better = [f1 + gain for f1, gain in zip(F1S, gains, strict=True)]
+    sft = contender("sft", [0.0] * len(F1S))
+    found = choose([contender("statistical", F1S), sft, contender("round 1", better)])
+    assert (found.chosen.name, found.highest.name, found.reason()) == (chosen, "round 1", reason)
+    assert choose([contender("sft", ())]) is choose([]) is None, "there are no dev queries"
 
 
 def without_dev(folder: Path) -> Path:
@@ -85,12 +73,9 @@ def test_a_share_of_the_training_queries_is_dev_where_the_data_have_none(tmp_pat
     assert len(dev) == len(everything) // 5
     assert {query.id for query in (*train, *dev)} == {query.id for query in everything}
     assert found.dataset.queries["test"] == workspace.dataset.queries["test"]
-    assert found.dataset.dataset_hash != workspace.dataset.dataset_hash
+    again = with_dev(Workspace.open(tmp_path / "cogr.toml", GATED)).dataset
+    assert again.dataset_hash == found.dataset.dataset_hash != workspace.dataset.dataset_hash
     assert with_dev(found) is found
-    assert (
-        with_dev(Workspace.open(tmp_path / "cogr.toml", GATED)).dataset.dataset_hash
-        == found.dataset.dataset_hash
-    )
     assert judged_by(found).startswith(f"Judged by {len(dev)} training queries, chosen by the hash")
 
 
@@ -123,8 +108,18 @@ class Run:
         launcher = Launcher(self.told.config, GATED)
         self.driver = Driver(self.told.workspace, self.told.run, launcher, self.said.append)
 
+    def published(self, name: str | None, *, gate: bool = True) -> Contender:
+        """The pair of that name, which serves now."""
+        pair = self.driver.publish(name, gate=gate)
+        assert self.serving() == {"item": pair.items, "query": pair.queries}
+        return pair
+
     def serving(self) -> Mapping[str, str | None]:
         return dict(self.driver.workspace.backend.serving())
+
+    def evidence(self) -> list[list[str]]:
+        """The pairs that the distilled one hears: of the last rounds, not of SFT."""
+        return [[done.items, done.queries] for done in self.told.state.rounds if done.number]
 
 
 @pytest.fixture
@@ -133,11 +128,8 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_the_best_pair_on_dev_serves_whichever_generator_wrote_it(run: Run) -> None:
-    choice = run.driver.choice()
-    assert choice is not None
-    beside = known_rivals(run.told.run)
+    choice, beside = run.driver.choice(), known_rivals(run.told.run)
     assert set(beside.bm25) == {"dev", "test"}
-    assert beside.statistical is not None
     learned = (beside.statistical, beside.distilled)
     assert choice.chosen in learned
     assert all(
@@ -145,58 +137,42 @@ def test_the_best_pair_on_dev_serves_whichever_generator_wrote_it(run: Run) -> N
         for one in contenders(run.told.state, beside)
         if one not in learned
     ), "words of titles do worse than keywords that are learned"
-    served = run.driver.publish(None, gate=True)
-    check_distilled(run, beside)
+    served = run.published(None)
     # The choice was made without the labels of the dev queries; what serves is learned from all of
     # them.
-    assert run.serving() == {"item": served.items, "query": served.queries}
-    whole = Workspace(run.driver.workspace.settings)
+    whole = Workspace(run.driver.workspace.settings).dataset.dataset_hash
     manifest = run.driver.workspace.serving("item").manifest
-    assert (manifest.generator["kind"], manifest.dataset_hash) == (
-        "statistical",
-        whole.dataset.dataset_hash,
-    )
+    assert (manifest.generator["kind"], manifest.dataset_hash) == ("statistical", whole)
     assert served.items != beside.statistical.items
     # What knows the dev labels is judged by what it did without them.
-    with pytest.raises(
-        CheckFailedError,
-        match=r"keeps .* from serving: F1 on dev would go from 0\.\d+ to 0\.\d+",
-    ):
+    refused = r"keeps .* from serving: F1 on dev would go from 0\.\d+ to 0\.\d+"
+    with pytest.raises(CheckFailedError, match=refused):
         run.driver.publish("1", gate=True)
     assert run.serving() == {"item": served.items, "query": served.queries}
-    forced = run.driver.publish("1", gate=False)
-    assert run.serving() == {"item": forced.items, "query": forced.queries}
+    run.published("1", gate=False)
     with pytest.raises(TrainingError, match="has no pair '7'; it has sft, 1"):
         run.driver.publish("7", gate=True)
     # So is the distilled pair, whose evidence stays what it was.
-    heard = run.driver.publish("distilled", gate=True)
+    heard = run.published("distilled")
     queries = run.driver.workspace.serving("query").manifest
-    assert run.serving() == {"item": served.items, "query": heard.queries}
-    assert queries.generator["evidence"] == evidence(run)
-    assert queries.dataset_hash == whole.dataset.dataset_hash
+    assert (heard.items, queries.dataset_hash) == (served.items, whole)
+    assert queries.generator["evidence"] == run.evidence()
 
 
-def evidence(run: Run) -> list[list[str]]:
-    """The pairs that the distilled one hears: of the last rounds, not of SFT."""
-    return [[done.items, done.queries] for done in run.told.state.rounds if done.number]
-
-
-def check_distilled(run: Run, beside: Rivals) -> None:
-    """It has the items of `statistical`, and names what it hears."""
-    assert beside.distilled.items == beside.statistical.items
-    queries = open_snapshot(run.told.workspace.store, beside.distilled.queries).manifest
-    assert queries.generator["evidence"] == evidence(run)
-    assert "stacking" in queries.generator
-    assert set(beside.distilled.figures) == {"dev", "test"}
-    assert beside.rows().keys() == {"bm25", "statistical", "distilled"}
-    assert "measuring distilled: statistical with round 1 as evidence" in run.said
-    run.told.add(2, "rejected")
-    run.driver.choice()
-    again = known_rivals(run.told.run)
-    assert again.distilled is not None
-    assert again.evidence == evidence(run)
-    assert len(again.evidence) == 2
-    assert run.said[-1] == "measuring distilled: statistical with round 1 and round 2 as evidence"
+def test_distilled_has_the_items_of_statistical_and_names_what_it_hears(run: Run) -> None:
+    for number, rounds in ((1, "round 1"), (2, "round 1 and round 2")):
+        if number == 2:
+            run.told.add(number, "rejected")
+        run.driver.choice()
+        assert run.said[-1] == f"measuring distilled: statistical with {rounds} as evidence"
+        beside = known_rivals(run.told.run)
+        assert beside.evidence == run.evidence()
+        assert beside.distilled.items == beside.statistical.items
+        queries = open_snapshot(run.told.workspace.store, beside.distilled.queries).manifest
+        assert queries.generator["evidence"] == run.evidence()
+        assert "stacking" in queries.generator
+        assert set(beside.distilled.figures) == {"dev", "test"}
+        assert beside.rows().keys() == {"bm25", "statistical", "distilled"}
 
 
 def test_rivals_are_measured_once_and_again_where_their_snapshots_are_gone(run: Run) -> None:
@@ -234,19 +210,16 @@ def test_a_run_needs_no_init_and_says_how_far_it_is_what_is_best_and_what_serves
     ended = cogr_train("round", *asked)
     assert ended.status == 0, ended.err
     assert "Judged by " in ended.err.splitlines()[0]
-    for line in (
+    told = (
         "training, item side: 4 in ",
         "training, query side: 2 in ",
         "keywords, item side: 60 in ",
-    ):
-        assert line in ended.err
+    )
+    assert all(line in ended.err for line in told)
     # Bars of transformers.
-    assert "Loading weights" not in ended.err
-    assert "Writing model shards" not in ended.err
-    assert "Best on dev: statistical, F1 0." in ended.out
-    assert "Serves now: nothing." in ended.out
-    assert "best on dev" in ended.out
-    assert "bm25" in ended.out
+    assert not any(bar in ended.err for bar in ("Loading weights", "Writing model shards"))
+    for line in ("Best on dev: statistical, F1 0.", "Serves now: nothing.", "best on dev", "bm25"):
+        assert line in ended.out
     assert f"Next: cogr-train publish -c {config}" in ended.err
     ended = cogr_train("run", "--rounds", "1", "--publish", *asked)
     assert "Serves now: statistical." in ended.out

@@ -12,18 +12,11 @@ from cogr.settings.training import LoraSettings, RolloutSettings, TrainingSettin
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.shops import write_sample_part
-from trainers.training.memory import (
-    GIB,
-    KNOWN,
-    ROOM,
-    Batch,
-    Machine,
-    Shape,
-)
+from trainers.training.memory import GIB, KNOWN, ROOM, Batch, Machine, Shape
 from trainers.training.trainer_config import estimate, grpo_config, sft_config
 
 ROOT = Path(__file__).parents[3]
-QWEN3_4B, QWEN3_1_7B = KNOWN["Qwen/Qwen3-4B-Instruct-2507"], KNOWN["Qwen/Qwen3-1.7B"]
+QWEN3_4B, QWEN3_1_7B = "Qwen/Qwen3-4B-Instruct-2507", "Qwen/Qwen3-1.7B"
 H100 = Machine((80 * GIB,) * 8, 2000 * GIB)
 H200 = Machine((140 * GIB,), 500 * GIB)
 
@@ -44,7 +37,7 @@ def test_the_arithmetic_is_what_a_gpu_took() -> None:
     (docs/LOG.md, 2026-11-26).
     """
     qwen3_0_6b = Shape(1024, 28, 16, 8, 128, 3072, 151_936, tied=True)
-    for shape, took in ((qwen3_0_6b, 53.6), (QWEN3_1_7B, 94.7)):
+    for shape, took in ((qwen3_0_6b, 53.6), (KNOWN[QWEN3_1_7B], 94.7)):
         needed = shape.states(1, 0, sharded=False) + shape.activations(32 * 575, again=False)
         assert (needed + ROOM) / GIB == pytest.approx(took, rel=0.02)
 
@@ -58,16 +51,15 @@ def test_the_table_of_the_docs_is_what_the_arithmetic_says() -> None:
     )
     assert len(rows) == 6
     for model, gpus, mode, *told in rows:
-        shape = {"4B": QWEN3_4B, "1.7B": QWEN3_1_7B}[model]
         count, rank = int(gpus), 64 if mode.startswith("LoRA") else 0
-        sharded = "fsdp.yaml" if mode == "FSDP2" else None
         settings = TrainingSettings(
-            processes=count, accelerate=sharded, lora=LoraSettings(rank=rank)
+            model=next(name for name in KNOWN if f"-{model}" in name),
+            processes=count,
+            accelerate="fsdp.yaml" if mode == "FSDP2" else None,
+            lora=LoraSettings(rank=rank),
         )
-        found = [
-            Batch.of(settings, 4096 // count, 1024, 0, Machine((gib * GIB,) * count, 1), shape)
-            for gib in (80, 140)
-        ]
+        machines = [Machine((gib * GIB,) * count, 1) for gib in (80, 140)]
+        found = [Batch.of(settings, 4096 // count, 1024, 0, one) for one in machines]
         at_once = [f"{one.micro}{', again' * one.again}" for one in found]
         assert told == [f"{found[0].states / GIB:.1f}", *at_once]
 
@@ -80,7 +72,7 @@ def test_vllm_counts_with_its_whole_share(shop: Path) -> None:
     assert any("needs about 82 GiB, and may take 75" in reason for reason in found["refused"])
     held = estimate(opened("paper-4b.toml", shop, "training.beta=0.1"), machine)
     model = held["weights_gradients_moments"] - found["weights_gradients_moments"]
-    assert model == pytest.approx(4 * QWEN3_4B.parameters / GIB, rel=0.01)
+    assert model == pytest.approx(4 * KNOWN[QWEN3_4B].parameters / GIB, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -90,17 +82,14 @@ def test_the_examples_for_machines_fit_them(
     example: str, machine: Machine, shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    workspace = opened(example, shop)
-    report = estimate(workspace, machine)
-    missing = [reason for reason in report["refused"] if "not installed" not in reason]
-    assert missing == []
+    refused = estimate(opened(example, shop), machine)["refused"]
+    assert not [reason for reason in refused if "not installed" not in reason]
 
 
 def test_the_micro_batch_is_the_largest_divisor_that_memory_has_room_for() -> None:
-    def of(gib: int, share: int, **more: object) -> tuple[int, bool]:
-        settings = TrainingSettings.model_validate(more)
-        machine = Machine((gib * GIB,), 500 * GIB)
-        found = Batch.of(settings, share, 1024, 0, machine, QWEN3_1_7B)
+    def of(gib: int, share: int) -> tuple[int, bool]:
+        settings, machine = TrainingSettings(model=QWEN3_1_7B), Machine((gib * GIB,), 500 * GIB)
+        found = Batch.of(settings, share, 1024, 0, machine)
         return found.micro, found.again
 
     assert of(80, 64) == (8, False)
@@ -112,10 +101,7 @@ def test_the_micro_batch_is_the_largest_divisor_that_memory_has_room_for() -> No
     assert Batch.of(unknown, 64, 1024) == Batch(8, 8, True)
     assert Batch.of(unknown, 64, 1024, 3) == Batch(1, 64, True)
     tiny = [Batch.of(TrainingSettings(), 400, 140, halvings) for halvings in (0, 1)]
-    assert [(one.micro, one.accumulate, one.again) for one in tiny] == [
-        (400, 1, False),
-        (200, 2, False),
-    ]
+    assert [(one.micro, one.accumulate) for one in tiny] == [(400, 1), (200, 2)]
 
 
 def test_what_would_be_refused_later_is_said_with_status_1(shop: Path, cogr_train: Command) -> None:
@@ -169,12 +155,10 @@ def test_what_the_trainers_are_told(tmp_path: Path) -> None:
 def test_a_place_for_figures_whose_package_is_missing_is_refused(
     shop: Path, cogr_train: Command
 ) -> None:
+    refused = {'accelerate="nowhere.yaml"': "nowhere.yaml is not a configuration of accelerate"}
     for package in ("mlflow", "trackio"):
         if importlib.util.find_spec(package) is None:
-            asked = f'training.report_to=["{package}"]'
-            ended = cogr_train("run", "-c", shop, "--set", asked)
-            assert ended.status == 2
-            assert f"names {package}, which is not installed" in ended.sentence
-    asked = 'training.accelerate="nowhere.yaml"'
-    ended = cogr_train("run", "-c", shop, "--set", asked)
-    assert "There is no file nowhere.yaml" in ended.sentence
+            refused[f'report_to=["{package}"]'] = f"names {package}, which is not installed"
+    for asked, sentence in refused.items():
+        ended = cogr_train("run", "-c", shop, "--set", f"training.{asked}")
+        assert (ended.status, sentence in ended.sentence) == (2, True), ended.sentence

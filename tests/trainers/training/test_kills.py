@@ -12,18 +12,18 @@ import sys
 import time
 import uuid
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cogr.store import Store
 from tests.shops import write_sample_part
-from tests.trainers.shop import Shop, whole
+from tests.trainers.shop import Shop, learned, whole
 from trainers.training.rounds import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 MARK = "KILLED_BY_A_TEST"
+RUN = [Path(sys.executable).with_name("cogr-train"), "run"]
 
 
 class Commands:
@@ -50,13 +50,8 @@ class Commands:
         Its exit status, None when it was killed.
         """
         self.began = []
-        command = [Path(sys.executable).with_name("cogr-train"), "run", "--json", *self._asked]
         process = subprocess.Popen(
-            command,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=self._environment,
+            [*RUN, *self._asked], stderr=subprocess.PIPE, text=True, env=self._environment
         )
         assert process.stderr is not None
         stages = self._draw.randint(0, 2) if kill else sys.maxsize
@@ -76,9 +71,7 @@ class Commands:
     def finished(self) -> list[str]:
         """The stages that the state knows, as the command says them."""
         rounds = self.run.state().rounds
-        return [
-            f"round {round_.number}, {stage.name}" for round_ in rounds for stage in round_.stages
-        ]
+        return [f"round {done.number}, {one.name}" for done in rounds for one in done.stages]
 
     def processes(self) -> list[str]:
         """Command lines of everything that still runs."""
@@ -106,35 +99,12 @@ class Commands:
                 time.sleep(0.05)
         assert status == 0
 
-    def learned(self) -> list[Any]:
-        return learned(self.run)
-
-
-def learned(run: Run) -> list[Any]:
-    """Everything that a run has learned: outputs and figures, without times."""
-    return [
-        (round_.number, round_.verdict, stage.name, stage.output, _timeless(stage.notes))
-        for round_ in run.state().rounds
-        for stage in round_.stages
-    ]
-
-
-def _timeless(notes: Any) -> Any:
-    if isinstance(notes, dict):
-        return {name: _timeless(value) for name, value in notes.items() if name != "seconds"}
-    return notes
-
-
-def left_over(store: Path) -> list[Path]:
-    return [path for path in store.rglob("*") if path.name.startswith((".tmp", "tmp"))]
-
 
 def check_nothing_is_left(commands: Commands, store: Path) -> None:
     assert commands.processes() == []
     # torch keeps a cache folder of its own compiler there.
-    assert [
-        one for one in commands.temporary.iterdir() if not one.name.startswith("torchinductor_")
-    ] == []
+    kept = (one for one in commands.temporary.iterdir() if "torchinductor_" not in one.name)
+    assert list(kept) == []
     for lock in ("run-main", "stage-main"):
         with Store(store).lock(lock, "the test"):
             pass
@@ -142,7 +112,7 @@ def check_nothing_is_left(commands: Commands, store: Path) -> None:
     with pytest.MonkeyPatch.context() as later:
         later.setattr("cogr.store.HALF_WRITTEN", 0.0)
         Store(store).sweep()
-    assert left_over(store) == []
+    assert not [path for path in store.rglob("*") if path.name.startswith((".tmp", "tmp"))]
     assert not (store / "runs/main/error.json").exists()
 
 
@@ -160,7 +130,7 @@ def test_twenty_kills_in_two_rounds_change_nothing(tmp_path: Path) -> None:
         disturbed = Commands(config, store, 2, draw)
         disturbed.survive(20 - kills)
         kills += disturbed.kills
-        assert disturbed.learned() == calm.learned()
+        assert learned(disturbed.run) == learned(calm.run)
         assert len(whole(Shop(config), "main", f"store={store}")) == 3
         check_nothing_is_left(disturbed, store)
         if kills == 20:
@@ -172,24 +142,15 @@ def test_twenty_kills_in_two_rounds_change_nothing(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_an_interrupt_of_the_group_ends_everything_and_says_how_to_go_on(tmp_path: Path) -> None:
     config = write_sample_part(tmp_path, items=40)
-    command = [
-        Path(sys.executable).with_name("cogr-train"),
-        "run",
-        "--rounds",
-        "1",
-        "-c",
-        str(config),
-    ]
-    long = ["--set", "training.sft.query_epochs=500"]
-    begun = "round 0, train-query"
+    options = ["--rounds", "1", "-c", config, "--set", "training.sft.query_epochs=500"]
     process = subprocess.Popen(
-        [*command, *long], stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*RUN, *options], stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert process.stderr is not None
     said = []
     for line in process.stderr:
         said.append(line.strip())
-        if line.startswith(begun):
+        if line.startswith("round 0, train-query"):
             os.killpg(process.pid, signal.SIGINT)
     assert process.wait() == 130, said
     assert said[-2:] == [

@@ -4,19 +4,16 @@ learns, to the bit.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.shops import write_sample_part
-from tests.trainers.shop import InThisProcess, Shop
+from tests.trainers.shop import Shop, learned, steps
 from trainers.tiny import texts_of, tiny_model
 from trainers.training import step_log
 from trainers.training.checkpoints import last_checkpoint
-from trainers.training.driver import Driver
-from trainers.training.rounds import Run, create, open_run
 
 # Three steps an epoch and a checkpoint every four: in the middle of the second epoch.
 SETTINGS = (
@@ -52,21 +49,6 @@ def dies(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     monkeypatch.setattr(step_log.StepLog, "logged", logged)
 
 
-def steps(run: Run, stage: str) -> list[dict[str, Any]]:
-    """A stage's log, without times."""
-    lines = (run.folder("logs") / f"{stage}.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
-
-
-def learned(run: Run) -> list[Any]:
-    """What each stage wrote; folders are named by their content."""
-    return [
-        (s.name, s.output.rpartition("/")[2])
-        for round_ in run.state().rounds
-        for s in round_.stages
-    ]
-
-
 @pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.timeout(900)
@@ -81,11 +63,8 @@ def test_a_stage_that_died_goes_on_from_its_checkpoint_to_the_same_weights(
         settings += (f"training.model={tmp_path / 'model'}",)
     calm = shop.driver("calm", *settings, "training.save_steps=0")
     calm.reach(1)
-    workspace = shop.workspace(*settings, EVERY)
-    run = create(workspace, "dies")
-    driver = Driver(
-        workspace, run, InThisProcess(shop.config, (*settings, EVERY)), shop.said.append
-    )
+    driver = shop.driver("dies", *settings, EVERY)
+    run = driver.run
     for number, stage in enumerate(("r000-item", "r001-query")):
         dies(monkeypatch, 6)
         with pytest.raises(Died):
@@ -94,9 +73,9 @@ def test_a_stage_that_died_goes_on_from_its_checkpoint_to_the_same_weights(
         assert len(steps(run, stage)) == 6
         driver.reach(number)
         assert not list(run.folder("trainer").iterdir())
-        assert steps(run, stage) == steps(open_run(workspace, "calm"), stage)
+        assert steps(run, stage) == steps(calm.run, stage)
         assert [line["step"] for line in steps(run, stage)][:7] == [1, 2, 3, 4, 5, 6, 7]
-    assert learned(run) == learned(open_run(workspace, "calm"))
+    assert learned(run) == learned(calm.run)
 
 
 def test_only_a_whole_checkpoint_is_gone_on_from(tmp_path: Path) -> None:

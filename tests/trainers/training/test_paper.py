@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from cogr.records import SIDES
 from cogr.settings import load_settings
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.shops import write_sample_part
-from tests.trainers.shop import InThisProcess
-from trainers.tiny import texts_of, tiny_tokenizer
-from trainers.training.driver import Driver
-from trainers.training.rounds import create, frozen_settings
+from tests.trainers.shop import Shop
+from trainers.tiny import tiny_model
+from trainers.training.building import prompts_of
+from trainers.training.rounds import frozen_settings
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PAPER = [EXAMPLES / "paper-4b.toml", EXAMPLES / "paper-1.7b.toml"]
@@ -31,11 +32,8 @@ def test_the_paper_configurations_hold_its_hyperparameters(example: Path) -> Non
     for machine in MACHINES if example == PAPER[0] else []:
         assert frozen_settings(load_settings(machine)) == frozen_settings(settings)
     assert training.model.startswith("Qwen/Qwen3-")
-    assert (settings.keywords.k_max, training.sft.item_keywords, training.sft.query_keywords) == (
-        30,
-        10,
-        15,
-    )
+    sft = training.sft
+    assert (settings.keywords.k_max, sft.item_keywords, sft.query_keywords) == (30, 10, 15)
     assert (training.query.epochs, training.item.epochs) == (10, 5)
     assert (training.query.prompts_per_step, training.item.prompts_per_step) == (512, 256)
     assert training.processes == 8
@@ -61,27 +59,6 @@ def test_the_paper_configurations_begin_a_run_as_they_are(
     assert refused == [], ended.err
 
 
-def write_stand_in(folder: Path, workspace: Workspace) -> None:
-    """A Qwen3 with random weights and a tokenizer of the shop's words."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    tokenizer = tiny_tokenizer(texts_of(workspace.dataset))
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-        max_position_embeddings=1024,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
 @pytest.mark.slow
 @pytest.mark.model
 def test_a_paper_configuration_runs_two_steps_with_a_stand_in(tmp_path: Path) -> None:
@@ -102,12 +79,12 @@ def test_a_paper_configuration_runs_two_steps_with_a_stand_in(tmp_path: Path) ->
         "training.lora.rank=4",
     ]
     workspace = Workspace.open(PAPER[0], own)
-    write_stand_in(tmp_path / "model", workspace)
-    driver = Driver(workspace, create(workspace), InThisProcess(PAPER[0], own), print)
-    driver.reach(0)
-    done = driver.reach(1)
+    # A Qwen3 with random weights that knows the prompts' words.
+    every = [(side, workspace.dataset.entities(side)) for side in SIDES]
+    prompts = [one for side, found in every for one in prompts_of(workspace, side, found)]
+    tiny_model(tmp_path / "model", [f"{one.system} {one.user}" for one in prompts], 0, "qwen3")
+    done = Shop(PAPER[0]).driver("main", *own).reach(1)
     assert done.verdict == "accepted"
-    trained = done.stage("train-query")
-    assert trained.notes["steps"] == 2
-    accepted = done.stage("accept-items")
-    assert accepted.notes["accepted"] == accepted.notes["moved"]
+    assert done.stage("train-query").notes["steps"] == 2
+    accepted = done.stage("accept-items").notes
+    assert accepted["accepted"] == accepted["moved"]

@@ -5,28 +5,25 @@ what becomes of a stage of which one process fails.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cogr.errors import TrainingError
-from indexers.workspace import Workspace
 from tests.shops import write_sample_part
 from tests.trainers.shop import Shop, copy_of, whole
 from trainers.training import building, ranks
 from trainers.training.building import Build, build_snapshot, write_share
 from trainers.training.driver import Driver
 from trainers.training.rounds import Round, Run, create, open_run
-from trainers.training.stage import Launcher, Process, do_stages
+from trainers.training.stage import Launcher
 from trainers.training.trainer_config import check_settings
 
 BATCHES = (
@@ -44,62 +41,6 @@ TOLERANCE = 1e-3
 weight alone would be one of rounding: Adam divides a gradient by its own size plus 1e-8, so where
 it is about as small, a difference of 2e-10 moves the weight by a hundredth of the learning rate.
 """
-
-
-def rank_of_stages(
-    environment: Mapping[str, str], launcher: Launcher, run: Run, halvings: int
-) -> None:
-    """What one of several processes does."""
-    os.environ.update(environment)
-    workspace = Workspace.open(launcher.config, launcher.overrides)
-    raise SystemExit(do_stages(workspace, run, halvings))
-
-
-class Forked(Launcher):
-    """Starts processes by forking one that has imported TRL once, which takes longer than all
-    else; with the variables that torch's launcher sets.
-    """
-
-    @contextmanager
-    def started(
-        self, run: Run, halvings: int = 0, processes: int = 1, *_: object
-    ) -> Iterator[Process]:
-        server = multiprocessing.get_context("forkserver")
-        server.set_forkserver_preload(["trl.trainer.grpo_trainer", "trainers.training.stage"])
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = str(free.getsockname()[1])
-        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes)}
-        plain = Launcher(self.config, self.overrides)
-        started = [
-            server.Process(
-                target=rank_of_stages,
-                args=(
-                    shared | {"RANK": str(n), "LOCAL_RANK": str(n)}, plain, run, halvings,
-                ),
-            )
-            for n in range(processes)
-        ]  # fmt: skip
-        for one in started:
-            one.start()
-        try:
-            yield Several(started)
-        finally:
-            for one in started:
-                one.kill()
-                one.join()
-
-
-class Several:
-    """Processes, as one."""
-
-    def __init__(self, processes: list[Any]) -> None:
-        self._processes = processes
-
-    def poll(self) -> int | None:
-        """The first exit status that is no 0; None while all run."""
-        ended = [one.exitcode for one in self._processes]
-        failed = [status for status in ended if status]
-        return failed[0] if failed else None if None in ended else 0
 
 
 def weights(run: Run, output: str) -> Any:
@@ -124,9 +65,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     found = Shop(write_sample_part(tmp_path_factory.mktemp("ranks"), items=64))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GenerationMixin, "generate", GenerationMixin.generate)
-        driver = found.driver("one", *BATCHES)
-        driver.reach(0)
-        driver.reach(1)
+        found.driver("one", *BATCHES).reach(1)
         yield found
 
 
@@ -135,9 +74,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 @pytest.mark.timeout(600)
 def test_two_processes_learn_what_one_learns(shop: Shop) -> None:
     workspace = shop.workspace(*TWO)
-    driver = Driver(workspace, create(workspace, "two"), Forked(shop.config, TWO), shop.said.append)
-    driver.reach(0)
-    driver.reach(1)
+    run, launcher = create(workspace, "two"), Launcher(shop.config, TWO)
+    Driver(workspace, run, launcher, shop.said.append).reach(1)
     one, two = open_run(workspace, "one"), open_run(workspace, "two")
     whole(shop, "two", *TWO)
     base = weights(one, one.state().rounds[0].output("targets"))
@@ -201,7 +139,7 @@ def test_errors_of_several_processes_are_one_sentence(
     workspace = copied.workspace(*overrides)
     run = copy_of(workspace, "main", "fails")
     with pytest.raises(error, match=sentence):
-        Driver(workspace, run, Forked(copied.config, overrides), copied.said.append).reach(2)
+        Driver(workspace, run, Launcher(copied.config, overrides), copied.said.append).reach(2)
     assert run.state().unfinished == Round(number=2)
 
 
