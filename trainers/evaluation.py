@@ -163,37 +163,32 @@ def ensure_pushed(backend: Backend, item: Snapshot) -> bool:
 
 
 def evaluate(
-    backend: Backend,
-    dataset: Dataset,
+    workspace: Workspace,
     item: Snapshot,
     query: Snapshot,
     split: Split,
-    *,
-    weights: bool = True,
+    backend: Backend | None = None,
 ) -> Evaluation:
     """P, R and F1 of the full retrieved set, and rank metrics, on one split.
 
     Args:
-        weights: False leaves the keywords' weights out, as the setting `keywords.weights` does.
+        backend: where to search, that of the workspace by default.
 
     Raises:
         DataError: the split is empty.
         SnapshotError: the snapshots don't fit one another, or lack a query of the split.
     """
     check_pair(item.manifest, query.manifest)
-    queries = dataset.require(split)
-
-    def search(keywords: Mapping[str, float]) -> list[str]:
-        return [hit.id for hit in backend.retrieved(keywords, snapshot=item.id).hits]
-
-    started = time.monotonic()
-    rows = rows_of_queries(queries, query, weights=weights)
-    found = measure(dataset, queries, {id_: search(row.weighted) for id_, row in rows.items()})
+    searched, dataset = backend or workspace.backend, workspace.dataset
+    queries, started = dataset.require(split), time.monotonic()
+    rows = rows_of_queries(queries, query, weights=workspace.settings.keywords.weights)
+    hits = {id_: searched.retrieved(r.weighted, snapshot=item.id).hits for id_, r in rows.items()}
+    found = measure(dataset, queries, {id_: [hit.id for hit in own] for id_, own in hits.items()})
     return Evaluation(
         split,
         item.id,
         query.id,
-        backend.name,
+        searched.name,
         len(queries),
         figures={**found.means, "f1_se": found.standard_errors["f1"]},
         f1s=found.values["f1"] * found.weights / found.weights.mean(),
@@ -210,14 +205,13 @@ def figures_of_pair(
     """Split -> figures of a pair of snapshots, measured in memory, for each split that has queries;
     those of dev with `f1s`.
     """
-    dataset, backend = workspace.dataset, MemoryBackend(workspace.store)
+    backend = MemoryBackend(workspace.store)
     item, query = (open_snapshot(workspace.store, id_) for id_ in (items, queries))
     backend.push(item)
     found: dict[str, dict[str, Any]] = {}
-    weights = workspace.settings.keywords.weights
     for split in splits:
-        if dataset.queries.get(split):
-            one = evaluate(backend, dataset, item, query, split, weights=weights)
+        if workspace.dataset.queries.get(split):
+            one = evaluate(workspace, item, query, split, backend)
             more = {"f1s": one.f1s.round(6).tolist()} if split == "dev" else {}
             found[split] = {**one.as_dict(), **more}
     return found

@@ -304,10 +304,7 @@ class Project:
                 "This pair has learned from the labels of these dev queries: it does better by "
                 "them than by new ones."
             )
-        weights = workspace.settings.keywords.weights
-        found = evaluate(
-            workspace.backend, workspace.dataset, items, queries, split, weights=weights
-        )
+        found = evaluate(workspace, items, queries, split)
         beside = [served(workspace, split, items, queries)]
         beside += [bm25(workspace.dataset, split)] if baselines else []
         rows = [one.row(workspace.dataset, split) for one in beside]

@@ -16,8 +16,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import combinations, product
 
@@ -34,14 +33,6 @@ _FEWEST_ITEMS = 3
 _SIBLING_SHARE = 0.6
 _SIBLING_CLOSE = 0.08
 _TRIES = 40
-
-
-@dataclass(frozen=True)
-class Invented:
-    """Invented queries with the items that are taken to be relevant to them."""
-
-    queries: Sequence[Query]
-    relevant: Mapping[str, frozenset[str]]
 
 
 class WordModel:
@@ -173,9 +164,9 @@ class WordModel:
             close[word] = dict(scores)
         return close
 
-    def invent(self, count: int, seed: int) -> Invented:
-        """Queries of two words that no training query has together, with about as many items as
-        training queries have.
+    def invent(self, count: int, seed: int) -> dict[Query, frozenset[str]]:
+        """Queries of two words that no training query has together, with the items that are taken
+        to be relevant to them, about as many as training queries have.
 
         Fewer than `count` where there are not enough such pairs.
         """
@@ -183,22 +174,15 @@ class WordModel:
         words = sorted(self.translations)
         most = max(len(ids) for ids in self._relevant.values())
         asked = {frozenset(words) for words in self._queries.values()}
-        relevant: dict[str, frozenset[str]] = {}
-        queries: list[Query] = []
+        found: dict[Query, frozenset[str]] = {}
         for _ in range(_TRIES * count if len(words) > 1 else 0):
             pair = draw.sample(words, 2)
             items = self.items_of(pair)
-            if (
-                len(queries) == count
-                or frozenset(pair) in asked
-                or not _FEWEST_ITEMS <= len(items) <= most
-            ):
-                continue
-            asked.add(frozenset(pair))
-            query = Query(f"invented-{len(queries):05}", " ".join(pair))
-            queries.append(query)
-            relevant[query.id] = items
-        return Invented(queries, relevant)
+            known = len(found) == count or frozenset(pair) in asked
+            if not known and _FEWEST_ITEMS <= len(items) <= most:
+                asked.add(frozenset(pair))
+                found[Query(f"invented-{len(found):05}", " ".join(pair))] = items
+        return found
 
 
 def _shares(values: Mapping[str, float]) -> dict[str, float]:

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from cogr.errors import SnapshotError
 from cogr.metrics import figures_of_pair, rows_of_queries
 from cogr.records import Dataset, Item, Query
-from cogr.snapshots import Provenance, Row
+from cogr.settings import load_settings
+from cogr.snapshots import Provenance, Row, Snapshot
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
-from indexers.backends.memory import MemoryBackend, mirror_of
+from indexers.backends.memory import mirror_of
+from indexers.workspace import Workspace
 from tests.indexers.backends.backend_worlds import frozen
 from tests.shops import training_shop
 from trainers.evaluation import evaluate
@@ -23,6 +25,15 @@ WORDS = ["sofa", "couch", "lamp", "oak", "rug"]
 word_lists = st.lists(st.sampled_from(WORDS), unique=True, max_size=3)
 IDS = ["a", "b", "c", "d"]
 weights = st.sampled_from([0.25, 1.0, 3.0])
+
+
+def opened(store: Store, dataset: Dataset, item: Snapshot, *overrides: str) -> Workspace:
+    """A workspace of a data set in memory, whose backend has the items."""
+    chosen = load_settings(None, overrides, {"dataset": {"loader": "jsonl", "path": "data"}})
+    workspace = Workspace(chosen).with_dataset(dataset)
+    vars(workspace)["store"] = store
+    workspace.backend.push(item)
+    return workspace
 
 
 @settings(max_examples=40, deadline=None)
@@ -54,9 +65,7 @@ def test_a_mirror_and_a_backend_give_one_f1(
     query = frozen(
         store, "query", [Row(q.id, q.text, w) for q, w in zip(queries, words, strict=True)]
     )
-    backend = MemoryBackend(store)
-    backend.push(item)
-    found = evaluate(backend, dataset, item, query, "test").figures
+    found = evaluate(opened(store, dataset, item), item, query, "test").figures
     assert found["f1"] == figures_of_pair(mirror_of(item), dataset, "test", query).means["f1"]
     assert found["f1"] <= found["judged_f1"]
 
@@ -79,12 +88,11 @@ def test_weights_change_the_ranks_of_a_pair_and_not_its_f1() -> None:
     plain = Row("q", "divan", ("sofa", "rug", "couch"))
     shop = training_shop([Item(id_, f"title {id_}") for id_ in items], {"q": ("divan", ["b"])})
     dataset = replace(shop, queries={"test": shop.queries["train"]}, judged={"q": {"b": 1.0}})
-    backend = MemoryBackend(store)
-    backend.push(item)
+    workspace = opened(store, dataset, item)
 
     def figures(row: Row) -> dict[str, float]:
         query = write_snapshot(store, "query", [row], Provenance())
-        found = evaluate(backend, dataset, item, query, "test").figures
+        found = evaluate(workspace, item, query, "test").figures
         assert found["f1"] == figures_of_pair(mirror_of(item), dataset, "test", query).means["f1"]
         return dict(found)
 
@@ -94,5 +102,6 @@ def test_weights_change_the_ranks_of_a_pair_and_not_its_f1() -> None:
     assert (before["mrr@10"], after["mrr@10"]) == (0.5, 1.0)
     assert after["ndcg@10"] == 1.0 > before["ndcg@10"]
     weighed = write_snapshot(store, "query", [heavy], Provenance())
-    plainly = evaluate(backend, dataset, item, weighed, "test", weights=False).figures
+    unweighed = opened(store, dataset, item, "keywords.weights=false")
+    plainly = evaluate(unweighed, item, weighed, "test").figures
     assert plainly["mrr@10"] == 0.5

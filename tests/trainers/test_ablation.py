@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from cogr.errors import SettingsError
 from cogr.records import Say
 from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
@@ -16,7 +15,6 @@ from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess
 from trainers.ablation import VARIANTS, Row, ablate, table
 from trainers.training.rounds import Round, Run, open_run
-from trainers.training.trainer_config import check_settings
 
 TINY = (
     "training.sft.item_epochs=1",
@@ -139,11 +137,6 @@ def test_what_a_configuration_can_not_vary_is_left_out_of_the_table(config: Path
         f"{name} is left out: the configuration is this variant already"
         for name in ("no-description", "search")
     ]
-
-
-def test_frozen_items_are_none_that_labels_write(config: Path) -> None:
-    with pytest.raises(SettingsError, match=r'variant is "frozen-items", but labels'):
-        check_settings(Workspace.open(config, ["training.variant=frozen-items"]))
 
 
 def test_the_table_has_means_and_spreads_over_seeds() -> None:

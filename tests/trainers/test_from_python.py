@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pandas
 import pytest
@@ -17,7 +16,7 @@ import cogr
 from cogr import Project
 from cogr.errors import DataError, SettingsError, SnapshotError, UserError
 from tests.commands import Command
-from tests.trainers.shop import Shop
+from tests.trainers.shop import Shop, timeless
 
 ITEMS = [
     {"id": f"i{n}", "title": f"thing {n} < {n + 1}", "text": f"word{n % 11} more{n % 5}"}
@@ -58,17 +57,11 @@ def test_import_is_light_and_the_class_comes_when_it_is_asked_for() -> None:
 def test_figures_are_those_of_the_command(project: Project, cogr_train: Command) -> None:
     found = project.evaluate("test", baselines=True)
     ended = cogr_train("evaluate", "-c", config_of(project), "--baselines", "--json")
-    assert timeless(found.as_dict()) == timeless(json.loads(ended.out))
+    assert timeless(found.as_dict()) == timeless(ended.json)
     assert list(found.to_pandas().name) == ["keywords", "what serves", "bm25"]
     keywords, serves = found.rows[:2]
     assert serves["r@100"] >= keywords["r@100"]
     assert serves["r"] >= keywords["r"]
-
-
-def timeless(payload: dict[str, Any]) -> dict[str, Any]:
-    rows = {"baselines": [timeless(row) for row in payload.get("baselines", [])]}
-    rows |= {"serves": timeless(payload["serves"])} if "serves" in payload else {}
-    return {name: value for name, value in payload.items() if name != "seconds"} | rows
 
 
 def test_data_keywords_and_searches_are_shown(project: Project) -> None:
@@ -109,7 +102,7 @@ def test_methods_are_compared(project: Project, tmp_path: Path) -> None:
 def test_a_run_is_trained_shown_and_drawn(copied: Shop, cogr_train: Command) -> None:
     trained = Project.open(copied.config, say=lambda _: None).train(1)
     ended = cogr_train("run", "-c", copied.config, "--rounds", 1, "--json")
-    assert trained.as_dict() == json.loads(ended.out)
+    assert trained.as_dict() == ended.json
     assert {"sft", "round 1"} <= {row["round"] for row in trained.rows}
     assert trained.snapshots["item"].startswith("item-")
     assert "<svg" in trained.pictures()["f1"]._repr_svg_()
@@ -133,10 +126,9 @@ def test_what_pandas_has_for_nothing_is_nothing_and_other_data_may_follow(tmp_pa
 
 
 def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"Record 1 of items can't be written as JSON"):
-        Project.create(tmp_path, [{"id": "a", "title": object()}])
-    with pytest.raises(DataError, match=r"Record 1 of items can't be written as JSON"):
-        Project.create(tmp_path, ["lamp"])
+    for record in ({"id": "a", "title": object()}, "lamp"):
+        with pytest.raises(DataError, match=r"Record 1 of items can't be written as JSON"):
+            Project.create(tmp_path, [record])
     with pytest.raises(SettingsError, match="generatr"):
         Project.create(tmp_path, ITEMS, settings={"generatr": {"name": "extractive"}})
     # A wrong column shows at once, and leaves nothing that would refuse the right one.
@@ -153,10 +145,9 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         Project.create(tmp_path, ITEMS)
     with pytest.raises(UserError, match="The query is empty"):
         made.search(" ")
-    with pytest.raises(SnapshotError, match="No item snapshot serves"):
-        made.search("lamp")
-    with pytest.raises(SnapshotError, match="No item snapshot serves"):
-        made.evaluate()
+    for asked in (made.evaluate, lambda: made.search("lamp")):
+        with pytest.raises(SnapshotError, match="No item snapshot serves"):
+            asked()
 
 
 def test_the_page_names_every_method_and_its_arguments() -> None:

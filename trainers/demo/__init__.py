@@ -265,10 +265,7 @@ class Shop:
         began, workspace = time.monotonic(), self.workspace
         publish_pair(workspace, pair, lambda _: None, gate=False)
         item, query = (workspace.serving(side) for side in ("item", "query"))
-        weights = workspace.settings.keywords.weights
-        found = evaluation.evaluate(
-            workspace.backend, workspace.dataset, item, query, SPLIT, weights=weights
-        )
+        found = evaluation.evaluate(workspace, item, query, SPLIT)
         served = Contender(f"serves: {pair.name}", item.id, query.id, {SPLIT: found.as_dict()})
         self._add_pair(served, began)
 

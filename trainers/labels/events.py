@@ -181,13 +181,6 @@ def read_click_counts(
         return reading.counted()
 
 
-_NOTHING_SHOWN = (
-    "The log shows no items: log what each search showed, as events named impression with "
-    "event_attributes.object.object_id and position.ordinal, or as query_response_hit_ids in "
-    "ubi_queries; clicks alone don't say what was passed over."
-)
-
-
 _SEARCHES = f"""
 create table explained as select c.rowid as row, k.q
 from (select rowid, * from ev where kind = 2 and not asked and text is null and weight > 1
@@ -356,7 +349,12 @@ class _Reading:
         shown = self._con.execute(_SHOWN, decay).fetchnumpy()
         names = self._con.execute("select item from names order by id").fetchnumpy()["item"]
         if not len(names) or not len(shown["query"]):
-            raise DataError(_NOTHING_SHOWN)
+            raise DataError(
+                "The log shows no items: log what each search showed, as events named impression "
+                "with event_attributes.object.object_id and position.ordinal, or as "
+                "query_response_hit_ids in ubi_queries; clicks alone don't say what was passed "
+                "over."
+            )
         texts = {"texts": len(self._texts)}
         asked = self._con.execute(_ASKED, decay | texts).fetchnumpy()
         return ClickCounts(

@@ -39,12 +39,6 @@ from trainers.labels.events import ClickCounts, Rules, Shown, read_click_counts
 
 Floats = NDArray[np.float64]
 
-FEW_CLIENTS = "queries asked by fewer than k clients"
-FEW_IMPRESSIONS = "pairs shown too rarely"
-UNSURE = "pairs on neither side of relevance for sure"
-FEW_DAYS = "queries asked on too few days"
-BUSY_DAYS = "pairs whose label would rest on the busiest days"
-
 LOOKS_OF_SHOWN = 4
 """A pair must have been examined, by the model, at least `min_impressions` / this many times."""
 SHARES = (0.2, 0.4, 0.6, 0.8)
@@ -111,9 +105,9 @@ def labels_from_clicks(
     pairs = weigh(click_counts)
     graded, asked = grade(pairs), click_counts.asked
     known = asked.clients >= max(rules.k, 1)
-    counts[FEW_CLIENTS] = int(((asked.clients > 0) & ~known).sum())
+    counts["queries asked by fewer than k clients"] = int(((asked.clients > 0) & ~known).sum())
     steady = known & (asked.days >= rules.min_days)
-    counts[FEW_DAYS] = int((known & ~steady).sum())
+    counts["queries asked on too few days"] = int((known & ~steady).sum())
     enough = _enough(pairs, graded, steady, rules, counts)
     chosen = _without_busy_days(click_counts, graded, enough, counts)
     queries = _queries(click_counts, known)
@@ -146,8 +140,8 @@ def _enough(
         pairs.exposure >= rules.min_impressions / LOOKS_OF_SHOWN
     )
     sure = graded.confidence >= rules.min_confidence
-    counts[FEW_IMPRESSIONS] = int((asked & ~enough).sum())
-    counts[UNSURE] = int((asked & enough & ~sure).sum())
+    counts["pairs shown too rarely"] = int((asked & ~enough).sum())
+    counts["pairs on neither side of relevance for sure"] = int((asked & enough & ~sure).sum())
     return np.flatnonzero(asked & enough & sure)
 
 
@@ -161,7 +155,7 @@ def _without_busy_days(
     if len(rows):
         rest = grade(weigh(without_busy_days(click_counts)))
         kept = rows[((rest.grade >= RELEVANT) == (graded.grade >= RELEVANT))[rows]]
-    counts[BUSY_DAYS] = len(rows) - len(kept)
+    counts["pairs whose label would rest on the busiest days"] = len(rows) - len(kept)
     if not len(kept):
         reasons = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count)
         raise DataError(
@@ -171,11 +165,6 @@ def _without_busy_days(
     return kept
 
 
-def query_id(text: str) -> str:
-    """An id that does not depend on the log: a hash of the normalised text."""
-    return f"q{hashlib.blake2b(self_keyword(text).encode(), digest_size=8).hexdigest()}"
-
-
 def _queries(click_counts: ClickCounts, known: NDArray[np.bool_]) -> dict[int, dict[str, Any]]:
     asked = click_counts.asked
     order = np.argsort(-asked.visits, kind="stable")
@@ -183,7 +172,8 @@ def _queries(click_counts: ClickCounts, known: NDArray[np.bool_]) -> dict[int, d
     for number in order[known[order]].tolist():
         text = asked.texts[number]
         found[number] = {
-            "id": query_id(text),
+            # An id that does not depend on the log.
+            "id": f"q{hashlib.blake2b(self_keyword(text).encode(), digest_size=8).hexdigest()}",
             "text": text,
             "weight": round(float(asked.visits[number]), 3),
             "updated": _iso(int(asked.first[number])),

@@ -23,7 +23,7 @@ from cogr.datasets.builder import place
 from cogr.errors import DataError, GeneratorError
 from cogr.records import SPLITS, Dataset, Query
 from cogr.store import Store
-from indexers.generators import Completion, Failure, Generator, Request, make_generator
+from indexers.generators import Completion, Generator, Request, make_generator
 from indexers.generators.judging import PAIR, Answers, Pair
 from indexers.inspection import Retriever, runs_of
 from indexers.workspace import Workspace, generator_options, judging
@@ -50,11 +50,6 @@ _ANSWER_TOKENS = 12
 _LEVEL = re.compile(rf"\b({'|'.join(LEVELS)})\b", re.IGNORECASE)
 _GRADE = re.compile(r"\{[^{}]*\"grade\"\s*:\s*\"(\w+)\"[^{}]*\}")
 _CANNOT_JUDGE = ("auto", "statistical", "extractive")
-
-# The counts, by the words under which they are shown.
-JUDGED = "pairs judged"
-UNREADABLE = "pairs without a readable answer"
-FAILED = "pairs that failed, asked again by the next call"
 
 
 @dataclass(frozen=True)
@@ -164,8 +159,12 @@ class Judge:
             grade = parse(answer.text) if isinstance(answer, Completion) else None
             if grade is not None:
                 self.grades[request.id] = grade
-            failed = answer is None or isinstance(answer, Failure)
-            self.counts[FAILED if failed else UNREADABLE if grade is None else JUDGED] += 1
+                said = "pairs judged"
+            elif isinstance(answer, Completion):
+                said = "pairs without a readable answer"
+            else:
+                said = "pairs that failed, asked again by the next call"
+            self.counts[said] += 1
 
     def agreement(self) -> Agreement | None:
         """Agreement with people, on the pairs of the sample that the judge graded."""

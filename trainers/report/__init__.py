@@ -12,7 +12,9 @@ from contextlib import suppress
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from cogr.errors import TrainingError
 from cogr.records import SIDES, SPLITS, Dataset, Say, Side, Split
@@ -40,7 +42,6 @@ _SAMPLED = 8
 """How many completions of each side are shown."""
 Drawn = Mapping[str, Sequence["Figure"]]
 """Section of the page -> its figures."""
-T = TypeVar("T")
 Snapshots = Mapping[Side, Snapshot]
 """The snapshots of one round."""
 
@@ -214,13 +215,6 @@ def _bubble(
     return Bubble(word, added, p, r, len(items) + len(owners["query"]))
 
 
-def evenly(found: Sequence[T], count: int) -> list[T]:
-    """So many of a sequence, in its order, from the middles of equally long stretches."""
-    if len(found) <= count:
-        return list(found)
-    return [found[(2 * at + 1) * len(found) // (2 * count)] for at in range(count)]
-
-
 # The page
 
 
@@ -279,10 +273,11 @@ def _completions(facts: Facts) -> list[Table]:
     tables = []
     for side, file in facts.sampled.items():
         found = sorted(parquet.read_table(file).to_pylist(), key=lambda one: -one["retrieval"])
+        picked = np.linspace(0, len(found) - 1, min(len(found), _SAMPLED)).round().astype(int)
         rows = [
             {"reward": one["retrieval"], side: one["entity"], "wrote": text_of(one["completion"])}
-            for one in evenly(found, _SAMPLED)
+            for one in (found[at] for at in picked)
         ]
-        step = found[0]["step"] if found else 0
-        tables.append(Table(f"{round_name(int(file.stem[1:4]))}, step {step}, {side} side", rows))
+        name, step = round_name(int(file.stem[1:4])), found[0]["step"]
+        tables.append(Table(f"{name}, step {step}, {side} side", rows))
     return tables

@@ -27,7 +27,6 @@ from trainers.training.contest import round_name
 
 _SIZE = (6.1, 3.9)
 """Inches, near the width of a paper's text."""
-_MOST_POINTS = 240
 _BUBBLES, _NAMED_BUBBLES = 120, 5
 _LATIN_ENDS = 0x250
 _INK, _LINE = "#16202a", "#a0acb7"
@@ -167,27 +166,16 @@ def _training(facts: Facts) -> Iterator[Figure]:
         logs = [log for log in facts.logs if log.side == side and log.round and log.steps]
         axes = _axes("step", "reward")
         mean, spread = (
-            [float(one[key]) for log in logs for one in log.steps]
+            np.array([float(one[key]) for log in logs for one in log.steps])
             for key in ("reward", "reward_std")
         )
-        _steps(axes, mean, spread)
+        if len(at := np.arange(len(mean)) + 1):
+            axes.plot(at, mean, marker="" if len(at) > 1 else "o")
+            axes.fill_between(at, mean - spread, mean + spread, alpha=0.2, lw=0)
         begun = [0, *accumulate(len(log.steps) for log in logs)]
         _rules(axes, begun, [round_name(log.round) for log in logs])
         note = "Line: the mean of a step. Band: one standard deviation over its completions."
         yield _done(axes, f"reward-{side}", f"Reward of the {side} side", note)
-
-
-def _steps(axes: Any, values: Sequence[float], spread: Sequence[float]) -> None:
-    if not values:
-        return
-    many = min(len(values), _MOST_POINTS)
-    shown, wide = (
-        np.array([part.mean() for part in np.array_split(column, many)])
-        for column in (values, spread)
-    )
-    at = (np.arange(many) + 1) * len(values) / many
-    axes.plot(at, shown, marker="" if many > 1 else "o")
-    axes.fill_between(at, shown - wide, shown + wide, alpha=0.2, lw=0)
 
 
 def _words(facts: Facts) -> Iterator[Figure]:

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyroaring import BitMap
 
 from cogr.keywords import parse
 from cogr.prompts import Prompt
-from cogr.records import Advance, Entity, Side
+from cogr.records import Entity, Side
 from cogr.rewards import Reference, World
 from cogr.settings.indexing import GeneratorSettings
 from cogr.snapshots import Snapshot
@@ -154,11 +154,9 @@ def write_share(workspace: Workspace, build: Build, barrier: Path) -> None:
 def _write_share(job: Job, build: Build, barrier: Path) -> None:
     plan = make_plan(job)
     share = BitMap(ranks.share(plan.missing))
-    with ExitStack() as shown:
-        advance: Advance = lambda _: None  # noqa: E731 - Progress of the first one alone is shown.
-        if ranks.is_first():
-            what = f"keywords, {build.side} side, 1 of {ranks.count()} processes"
-            advance = shown.enter_context(progress_bar(what, len(share)))
+    what = f"keywords, {build.side} side, 1 of {ranks.count()} processes"
+    bar = progress_bar(what, len(share)) if ranks.is_first() else nullcontext(lambda _: None)
+    with bar as advance:
         generate_missing(job, replace(plan, missing=share), advance)
     said = repr((build.side, build.round, build.model, len(job.entities)))
     ranks.barrier(barrier, hashlib.sha256(said.encode()).hexdigest()[:16])
@@ -192,15 +190,9 @@ def _settings(
 # Acceptance
 
 
-@dataclass(frozen=True)
-class Acceptance:
-    """The accepted item sets. Figures are sums of F over the training queries, by the weights of
-    the queries.
-
-    Attributes:
-        accepted: item id -> the set that it takes.
-        before: the objective with all old sets.
-        realised: change of the objective with the accepted sets.
+class Acceptance(NamedTuple):
+    """The accepted item sets by id; the objective with all old sets, and its change. Both are sums
+    of F over the training queries, by the weights of the queries.
     """
 
     accepted: Sets

@@ -13,11 +13,11 @@ import hashlib
 import json
 import logging
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from cogr.errors import GeneratorError, StorageError, TrainingError
@@ -36,6 +36,7 @@ from indexers.generators.model_folders import (
 from trainers.training import ranks
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.rounds import Run
+from trainers.training.step_log import StepLog
 from trainers.training.trainer_config import computes_in_bfloat16, is_out_of_memory
 
 log = logging.getLogger(__name__)
@@ -97,17 +98,13 @@ def trainable_tokenizer(folder: Path) -> Any:
         "pad_token"
     )
     tokenizer = load_tokenizer(folder)
-    if not declared:
-        raise TrainingError(
-            f"The tokenizer of {folder} has no padding token; add pad_token to its "
-            "tokenizer_config.json (a token that no text contains, not the end of text, which "
-            "training has to see)."
-        )
-    if tokenizer.eos_token_id is None:
-        raise TrainingError(
-            f"The tokenizer of {folder} has no end-of-text token; add eos_token to its "
-            "configuration."
-        )
+    for name, there in (("pad_token", declared), ("eos_token", tokenizer.eos_token)):
+        if not there:
+            raise TrainingError(
+                f"The tokenizer of {folder} has no {name}; add it to its tokenizer_config.json "
+                "(pad_token: a token that no text contains, not the end of text, which training "
+                "has to see)."
+            )
     if not tokenizer.chat_template:
         log.warning(
             "The tokenizer of %s has no chat template: the model is trained on plain text prompts.",
@@ -125,20 +122,17 @@ def save_model(run: Run, name: str, write: Callable[[Path], None]) -> str:
     parent = run.folder("models")
     for left in parent.glob(".tmp-*"):
         shutil.rmtree(left, ignore_errors=True)
-    temporary = Path(tempfile.mkdtemp(prefix=".tmp-", dir=parent))
-    try:
-        with storage_errors(str(parent)):
-            with _full_disk_named(f"the weights to {parent}"):
-                write(temporary)
-            for left in temporary.glob("*.bin"):
-                left.unlink()
-            folder = parent / f"{name}-{digest(temporary)}"
-            temporary.chmod(0o755)
-            if folder.exists():
-                shutil.rmtree(folder)
-            temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with storage_errors(str(parent)), TemporaryDirectory(prefix=".tmp-", dir=parent) as made:
+        temporary = Path(made)
+        with _full_disk_named(f"the weights to {parent}"):
+            write(temporary)
+        for left in temporary.glob("*.bin"):
+            left.unlink()
+        folder = parent / f"{name}-{digest(temporary)}"
+        temporary.chmod(0o755)
+        if folder.exists():
+            shutil.rmtree(folder)
+        temporary.rename(folder)
     return f"{run.path}/models/{folder.name}"
 
 
@@ -193,10 +187,10 @@ def last_checkpoint(folder: Path) -> Path | None:
     return max(whole, key=lambda one: int(one.name.rpartition("-")[2]), default=None)
 
 
-def as_saver(folder: Path) -> Any:
-    """A trainer's callback that marks complete checkpoints and, on resuming, advances the sampler
-    to its epoch. TRL's sampler for GRPO draws the order of each epoch from one random generator,
-    and the trainer does not repeat the draws of past epochs.
+def as_callback(folder: Path, log: StepLog) -> Any:
+    """A trainer's callback that passes its steps to a log, marks complete checkpoints and, on
+    resuming, advances the sampler to its epoch. TRL's sampler for GRPO draws the order of each
+    epoch from one random generator, and the trainer does not repeat the draws of past epochs.
     """
     import torch
     from transformers import TrainerCallback
@@ -205,6 +199,7 @@ def as_saver(folder: Path) -> Any:
         def on_train_begin(
             self, _a: Any, state: Any, _c: Any, train_dataloader: Any = None, **_: Any
         ) -> None:
+            log.begins(state.max_steps, [one for one in state.log_history if "loss" in one])
             sampler, epoch = train_dataloader, int(state.epoch or 0)
             for name in ("batch_sampler", "sampler"):
                 while hasattr(sampler, name):
@@ -214,6 +209,14 @@ def as_saver(folder: Path) -> Any:
             else:
                 for _past in range(epoch):
                     torch.randperm(sampler.num_samples, generator=sampler.generator)
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            log.step_begins()
+
+        def on_log(self, _a: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            if logs and "loss" in logs:
+                control.should_training_stop |= log.logged(state.global_step, logs)
+                log.keep_completions(folder)
 
         def on_step_end(self, _a: Any, state: Any, control: Any, **_: Any) -> None:
             if state.global_step >= state.max_steps:

@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from cogr.errors import CheckFailedError, GeneratorError, MissingExtraError, SnapshotError
-from cogr.records import SIDES, Say, Side, Split
+from cogr.records import SIDES, Say, Split
 from cogr.snapshots import Snapshot, read_manifest
 from indexers.generators.statistical.generator import EVIDENCE
 from indexers.release import release
@@ -98,12 +98,6 @@ def contenders(state: State, beside: Rivals | None) -> list[Contender]:
     if beside is None:
         return rounds
     return [one for one in (beside.statistical, *rounds, beside.distilled) if one]
-
-
-def name_of(pair: Mapping[Side, str | None], known: Sequence[Contender]) -> str:
-    """The name of a pair of snapshots; "" where it is not among the contenders."""
-    ids = (pair["item"], pair["query"])
-    return next((one.name for one in known if (one.items, one.queries) == ids), "")
 
 
 def choose(found: Sequence[Contender]) -> Choice | None:

@@ -36,7 +36,6 @@ from trainers.training.contest import (
     choose,
     contenders,
     known_rivals,
-    name_of,
     of_round,
     publish_pair,
     rivals,
@@ -137,7 +136,9 @@ class Driver:
         except ServiceError as error:
             return RunStatus(f"not known: {error}", choice)
         known = [*filter(None, [best]), *contenders(self.run.state(), known_rivals(self.run))]
-        serves = name_of(serving, known) or " with ".join(filter(None, serving.values()))
+        ids = serving["item"], serving["query"]
+        named = (one.name for one in known if (one.items, one.queries) == ids)
+        serves = next(named, "") or " with ".join(filter(None, serving.values()))
         return RunStatus(serves, choice)
 
     def publish(self, name: str | None, *, gate: bool) -> Contender:

@@ -25,7 +25,7 @@ from indexers.generators.model_folders import encode
 from trainers.training.building import keywords_of, prompts_of
 from trainers.training.checkpoints import (
     Trained,
-    as_saver,
+    as_callback,
     base_folder,
     load_model,
     lora_config,
@@ -35,7 +35,7 @@ from trainers.training.checkpoints import (
 )
 from trainers.training.inputs import Inputs
 from trainers.training.memory import Batch
-from trainers.training.step_log import StepLog, as_callback
+from trainers.training.step_log import StepLog
 from trainers.training.trainer_config import grpo_config, grpo_step, set_up, silence
 
 
@@ -73,7 +73,7 @@ def prepare_grpo(inputs: Inputs, side: Side) -> tuple[Any, StepLog]:
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         peft_config=lora_config(settings, base),
-        callbacks=[as_callback(log), as_saver(folder)],
+        callbacks=[as_callback(folder, log)],
     )
     silence(trainer)
     return trainer, log

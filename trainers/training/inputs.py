@@ -21,7 +21,7 @@ from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import mirror_of
 from indexers.workspace import Workspace
 from trainers.training.rounds import Round, Run, State
-from trainers.word_model import Invented, WordModel
+from trainers.word_model import WordModel
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,10 @@ class Inputs:
         return {query.id: self.workspace.dataset.relevant[query.id] for query in self.train}
 
     @cached_property
-    def invented(self) -> Invented:
-        """Further queries for fine-tuning."""
-        if not self.settings.invented_queries:
-            return Invented((), {})
-        words = WordModel(self.workspace.dataset)
-        return words.invent(self.settings.invented_queries, self.settings.seed)
+    def invented(self) -> Mapping[Query, frozenset[str]]:
+        """Further queries for fine-tuning, with their relevant items."""
+        count = self.settings.invented_queries
+        return WordModel(self.workspace.dataset).invent(count, self.settings.seed) if count else {}
 
     def kept_model(self, side: Side) -> str | None:
         """The model of a side that the round under way does not train; None where it trains it."""

@@ -26,7 +26,7 @@ from trainers.training.building import (
 )
 from trainers.training.checkpoints import (
     Trained,
-    as_saver,
+    as_callback,
     base_folder,
     based,
     load_model,
@@ -40,7 +40,7 @@ from trainers.training.checkpoints import (
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.memory import Batch
 from trainers.training.rounds import Run
-from trainers.training.step_log import StepLog, as_callback
+from trainers.training.step_log import StepLog
 from trainers.training.trainer_config import (
     items_from,
     set_up,
@@ -89,7 +89,7 @@ def write_targets(inputs: Inputs) -> Wrote:
         return Wrote(base, {"items": 0, "queries": 0, "snapshot": ""})
     sets, snapshot = _first_sets(inputs, source, base)
     items = {id_: words[: sft.item_keywords] for id_, words in sets.items() if words}
-    relevant = {**inputs.relevant, **inputs.invented.relevant}
+    relevant = {**inputs.relevant, **{one.id: ids for one, ids in inputs.invented.items()}}
     queries = query_targets(items, relevant, sft.query_keywords)
     if not queries.keys() & inputs.relevant.keys():
         raise DataError(
@@ -144,7 +144,7 @@ def train_sft(inputs: Inputs, side: Side) -> Wrote:
     targets: list[Sequence[str]] = []
     for one in SIDES if inputs.settings.variant == "shared" else (side,):
         wanted = inputs.run.store.read_json(_file(inputs.run, one))
-        items, queries = inputs.workspace.dataset.items, [*inputs.train, *inputs.invented.queries]
+        items, queries = inputs.workspace.dataset.items, [*inputs.train, *inputs.invented]
         every: Sequence[Entity] = items if one == "item" else queries
         entities = [entity for entity in every if entity.id in wanted]
         prompts += prompts_of(inputs.workspace, one, entities)
@@ -200,7 +200,7 @@ def run_sft(
         train_dataset=Dataset.from_list(examples),
         processing_class=tokenizer,
         peft_config=lora_config(settings, base),
-        callbacks=[as_callback(log), as_saver(folder)],
+        callbacks=[as_callback(folder, log)],
     )
     silence(trainer)
     with log:

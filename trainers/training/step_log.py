@@ -32,8 +32,8 @@ LEAST_WINDOW = 10
 
 
 class StepLog:
-    """Writes one line a step and shows progress. `as_callback` connects it to a trainer, whose
-    checkpoints keep the figures of the steps before them.
+    """Writes one line a step and shows progress. `as_callback` of `checkpoints` connects it to a
+    trainer, whose checkpoints keep the figures of the steps before them.
 
     Of several processes the first one writes. Used as a context around the training, so that
     progress ends with it.
@@ -128,22 +128,3 @@ class StepLog:
         parts = filter(None, (self.records[:many], self.records[-many:]))
         ends = [round(float(np.mean([record[name] for record in part])), 4) for part in parts]
         return {"steps": len(self.records), name: ends}
-
-
-def as_callback(log: StepLog) -> Any:
-    """A trainer's callback that passes its steps to a log."""
-    from transformers import TrainerCallback
-
-    class Callback(TrainerCallback):  # type: ignore[misc]
-        def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-            log.begins(state.max_steps, [one for one in state.log_history if "loss" in one])
-
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
-            log.step_begins()
-
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            if logs and "loss" in logs:
-                control.should_training_stop |= log.logged(state.global_step, logs)
-                log.keep_completions(Path(args.output_dir))
-
-    return Callback()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from _shop import make_catalogue, write_catalogue
 
 from cogr.errors import ServiceError, SettingsError, StorageError, UserError
 from cogr.settings import load_settings
@@ -69,6 +70,13 @@ def test_the_folder_has_the_shop_and_says_what_the_demo_trains_by(tmp_path: Path
     assert settings.backend_name == "memory"
     for file in CATALOGUE.glob("*.jsonl"):
         assert (folder / "shop" / file.name).read_bytes() == file.read_bytes()
+
+
+def test_what_ships_is_what_the_maker_makes_and_seeds_make_different_shops(tmp_path: Path) -> None:
+    write_catalogue(tmp_path, seed=0)
+    for file in tmp_path.iterdir():
+        assert file.read_bytes() == (CATALOGUE / file.name).read_bytes(), file.name
+    assert make_catalogue(1).files() == make_catalogue(1).files() != make_catalogue(2).files()
 
 
 def test_what_can_t_be_laid_out_is_one_sentence(tmp_path: Path) -> None:

@@ -14,8 +14,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cogr.errors import MissingExtraError, TrainingError
 from cogr.records import Dataset, Query, Side
@@ -24,7 +22,7 @@ from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
-from trainers.report import Facts, drawn, evenly, moved, write_report
+from trainers.report import Facts, drawn, moved, write_report
 from trainers.training.rounds import Round, Run, State
 
 
@@ -206,13 +204,6 @@ def test_a_bubble_is_how_well_a_keyword_matches_by_itself(tmp_path: Path) -> Non
     assert (bad.added, bad.p, bad.r, bad.entities) == (True, 1 / 2, 1 / 2, 3)
     assert (old.added, old.p, old.r, old.entities) == (False, 1.0, 1 / 2, 2)
     assert [one.keyword for one in found][:2] == ["good", "bad"]
-
-
-@given(st.integers(0, 40), st.integers(1, 5))
-def test_examples_are_spread_evenly(there: int, wanted: int) -> None:
-    chosen = evenly(list(range(there)), wanted)
-    assert len(chosen) == len(set(chosen)) == min(there, wanted)
-    assert chosen == sorted(chosen)
 
 
 SVG = "{http://www.w3.org/2000/svg}"

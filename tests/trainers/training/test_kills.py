@@ -13,6 +13,7 @@ import time
 import uuid
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cogr.store import Store
@@ -75,15 +76,9 @@ class Commands:
 
     def processes(self) -> list[str]:
         """Command lines of everything that still runs."""
-        own = f"{MARK}={self._mark}".encode()
-        found = []
-        for folder in Path("/proc").iterdir():
-            try:
-                if folder.name.isdigit() and own in (folder / "environ").read_bytes():
-                    found.append((folder / "cmdline").read_text().replace("\0", " "))
-            except (FileNotFoundError, ProcessLookupError, PermissionError):
-                continue
-        return found
+        every = (one.info for one in psutil.process_iter(["environ", "cmdline"]))
+        own = (one for one in every if (one["environ"] or {}).get(MARK) == self._mark)
+        return [" ".join(one["cmdline"] or ()) for one in own]
 
     def survive(self, kills: int) -> None:
         """Kill it so often, or until it ends; look at what is left after every death."""

@@ -4,7 +4,6 @@ architecture.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from cogr.records import SIDES
 from cogr.settings import load_settings
 from indexers.workspace import Workspace
-from tests.commands import Command
 from tests.shops import write_sample_part
 from tests.trainers.shop import Shop
 from trainers.tiny import tiny_model
@@ -45,18 +43,6 @@ def test_the_paper_configurations_hold_its_hyperparameters(example: Path) -> Non
     assert training.rules == "paper"
     assert not settings.keywords.weights, "the paper's keywords have no weights"
     assert training.invented_queries == 0
-
-
-@pytest.mark.parametrize("example", [*PAPER, *MACHINES], ids=lambda path: path.stem)
-def test_the_paper_configurations_begin_a_run_as_they_are(
-    example: Path, tmp_path: Path, cogr_train: Command
-) -> None:
-    shop = write_sample_part(tmp_path / "shop").parent
-    only_data = [f'dataset.path="{shop / "data"}"', 'dataset.loader="jsonl"', f'store="{tmp_path}"']
-    asked = [part for one in only_data for part in ("--set", one)]
-    ended = cogr_train("run", "--dry-run", "--json", "-c", example, *asked)
-    refused = [one for one in ended.json["refused"] if not re.search("vLLM|GPU|process", one)]
-    assert refused == [], ended.err
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ import pytest
 
 from cogr.errors import TrainingError
 from tests.shops import write_sample_part
-from tests.trainers.shop import Shop, copy_of, whole
+from tests.trainers.shop import Shop, copy_of, steps, whole
 from trainers.training import building, ranks
 from trainers.training.building import Build, build_snapshot, write_share
 from trainers.training.driver import Driver
@@ -94,9 +94,8 @@ def test_two_processes_learn_what_one_learns(shop: Shop) -> None:
 
 def figures_of(run: Run, number: int, side: str) -> list[float]:
     """Losses, and what GRPO counts over all completions of a step."""
-    lines = (run.folder("logs") / f"r{number:03d}-{side}.jsonl").read_text().splitlines()
     names = ("loss", *(("reward", "equal_groups", "keywords") if number else ()))
-    return [json.loads(line)[name] for line in lines for name in names]
+    return [line[name] for line in steps(run, f"r{number:03d}-{side}") for name in names]
 
 
 @pytest.mark.drill
@@ -158,12 +157,17 @@ def machines(folder: Path) -> list[Path]:
     return files
 
 
-def test_accelerate_is_told_of_other_machines_by_its_own_file(tmp_path: Path) -> None:
+def test_accelerate_is_told_by_its_own_file_of_other_machines_and_of_fsdp(tmp_path: Path) -> None:
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
+    def read(count: int, path: Path) -> Any:
+        options = [*ranks.launch_options(count, str(path)), "-m", "some.module"]
+        return _validate_launch_command(launch_command_parser().parse_args(options))[0]
+
+    shipped = read(8, Path(__file__).parents[3] / "examples/accelerate-fsdp2.yaml")
+    assert (shipped.num_processes, shipped.use_fsdp, shipped.use_deepspeed) == (8, True, False)
     file = machines(tmp_path)[1]
-    options = [*ranks.launch_options(16, str(file)), "-m", "some.module"]
-    asked = _validate_launch_command(launch_command_parser().parse_args(options))[0]
+    asked = read(16, file)
     assert (asked.num_machines, asked.machine_rank, asked.num_processes) == (2, 1, 16)
     assert (asked.main_process_ip, asked.multi_gpu) == ("127.0.0.1", True)
     assert asked.main_process_port > 0
