@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import Command as Command
-from tests.commands import Ended as Ended
+from tests.commands import Command
 from tests.conftest import made_for_the_run
 from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess, Shop

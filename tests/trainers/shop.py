@@ -47,9 +47,7 @@ class Shop:
         return Workspace.open(self.config, overrides)
 
     def driver(self, run: str = "main", *overrides: str) -> Driver:
-        workspace = self.workspace(*overrides)
-        create(workspace, run)
-        return self.driver_of(open_run(workspace, run), *overrides)
+        return self.driver_of(create(self.workspace(*overrides), run), *overrides)
 
     def driver_of(self, run: Run, *overrides: str) -> Driver:
         """A driver of a run that is there, whose stages are done in this process."""

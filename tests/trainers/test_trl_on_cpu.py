@@ -4,7 +4,6 @@ as they are.
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,9 @@ import pytest
 
 from cogr.prompts import Prompt
 from cogr.settings.training import LoraSettings, SftSettings, TrainingSettings
+from tests.shops import read_jsonl
 from tests.trainers.shop import Shop
+from trainers.tiny import tiny_model
 from trainers.training import grpo, sft
 from trainers.training import trainer_config as options
 from trainers.training.inputs import Inputs
@@ -26,14 +27,8 @@ WORDS = ["oak", "teal", "velvet", "lamp", "desk", "sofa", "rattan", "stool"]
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from trainers.tiny import tiny_model
-
     folder = tmp_path_factory.mktemp("base")
-    tiny_model(
-        folder,
-        [" ".join(WORDS)] * 3,
-        seed=0,
-    )
+    tiny_model(folder, [" ".join(WORDS)] * 3, seed=0)
     return folder
 
 
@@ -51,9 +46,8 @@ def losses(
 ) -> list[float]:
     """Of two epochs, answers and prompts of many lengths, in two micro batches a step."""
     drawn = random.Random(0)
-    prompts = [
-        Prompt("", " ".join(drawn.choices(WORDS, k=drawn.randint(1, 20)))) for _ in range(24)
-    ]
+    texts = [" ".join(drawn.choices(WORDS, k=drawn.randint(1, 20))) for _ in range(24)]
+    prompts = [Prompt("", text) for text in texts]
     targets = [drawn.sample(WORDS, k=drawn.randint(1, 5)) for _ in range(24)]
     settings = SftSettings(batch_size=8, learning_rate=1e-3)
     training = TrainingSettings(model=model, sft=settings, lora=LoraSettings(rank=rank))
@@ -62,7 +56,7 @@ def losses(
         if not ours:
             leave_to_trl(patch)
         sft.run_sft(base, prompts, targets, 2, log, training, folder, halvings=1)
-    return [json.loads(line)["loss"] for line in log.read_text().splitlines()]
+    return [line["loss"] for line in read_jsonl(log)]
 
 
 @pytest.mark.parametrize("rank", [0, 4])
@@ -109,18 +103,17 @@ def first_round(shop: Shop, *overrides: str) -> Inputs:
 def grpo_steps(shop: Shop, *overrides: str) -> list[dict[str, float]]:
     inputs = first_round(shop, *overrides)
     grpo.run_grpo(inputs, "query")
-    return [json.loads(line) for line in inputs.log("query").read_text().splitlines()]
+    return read_jsonl(inputs.log("query"))
 
 
 def test_a_query_stage_learns_what_trls_own_trainer_learns(copied: Shop) -> None:
-    ours = grpo_steps(copied)
+    names, ours = ("reward", "loss", "entropy", "grad_norm"), grpo_steps(copied)
     with pytest.MonkeyPatch.context() as patch:
         leave_to_trl(patch)
-        theirs = grpo_steps(copied)
+        theirs = [[step[name] for name in names] for step in grpo_steps(copied)]
     assert len(ours) == 2
     for mine, other in zip(ours, theirs, strict=True):
-        for name in ("reward", "loss", "entropy", "grad_norm"):
-            assert mine[name] == pytest.approx(other[name], rel=1e-4, abs=1e-6), name
+        assert [mine[name] for name in names] == pytest.approx(other, rel=1e-4, abs=1e-6)
 
 
 def test_a_kl_term_measures_the_way_from_the_start(copied: Shop) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from cogr.errors import TrainingError
 from cogr.records import SIDES, SPLITS, Dataset, Say, Side, Split
-from cogr.snapshots import Snapshot, open_snapshot
+from cogr.snapshots import open_snapshot
 from indexers.tables import Table, need, write_page
 from indexers.telemetry.terminal import duration
 from indexers.workspace import Workspace
@@ -42,8 +42,8 @@ _SAMPLED = 8
 """How many completions of each side are shown."""
 Drawn = Mapping[str, Sequence["Figure"]]
 """Section of the page -> its figures."""
-Snapshots = Mapping[Side, Snapshot]
-"""The snapshots of one round."""
+Owners = dict[str, dict[Side, set[str]]]
+"""Keyword -> ids of the entities that have it, by side."""
 
 
 def check_extra() -> None:
@@ -151,7 +151,7 @@ class Facts:
     @cached_property
     def lengths(self) -> list[Mapping[int, int]]:
         """Round by round: words in a keyword -> number of such distinct keywords of both sides."""
-        return [lengths(self._opened(round_)) for round_ in self.rounds]
+        return [Counter(len(word.split()) for word in self._owners(one)) for one in self.rounds]
 
     @cached_property
     def moved(self) -> Sequence[Bubble]:
@@ -160,31 +160,26 @@ class Facts:
         """
         if not (self._same_data and self.base.number):
             return ()
-        before, after = self._opened(self.rounds[0]), self._opened(self.base)
+        before, after = self._owners(self.rounds[0]), self._owners(self.base)
         return moved(before, after, self._workspace.dataset)
 
-    def _opened(self, round_: Round) -> Snapshots:
-        store = self._workspace.store
+    def _owners(self, round_: Round) -> Owners:
+        found: Owners = defaultdict(lambda: {"query": set(), "item": set()})
         ids: Mapping[Side, str] = {"item": round_.items, "query": round_.queries}
-        return {side: open_snapshot(store, id_) for side, id_ in ids.items()}
+        for side, id_ in ids.items():
+            for row in open_snapshot(self.run.store, id_).rows():
+                for word in row.keywords:
+                    found[word][side].add(row.id)
+        return found
 
 
 # Keywords
 
 
-def lengths(pair: Snapshots) -> Mapping[int, int]:
-    """Words in a keyword -> number of such distinct keywords of a pair."""
-    words = {word for side in SIDES for row in pair[side].rows() for word in row.keywords}
-    return Counter(len(word.split()) for word in words)
-
-
-def moved(before: Snapshots, after: Snapshots, dataset: Dataset) -> list[Bubble]:
+def moved(first: Owners, last: Owners, dataset: Dataset) -> list[Bubble]:
     """What one pair has and the other has not, and how well each keyword matches by itself (paper,
     section 5.4); the keywords of most entities first.
-
-    Memory: the owners of every keyword of both pairs.
     """
-    first, last = _owners(before), _owners(after)
     bubbles = [
         bubble
         for added, new, old in ((True, last, first), (False, first, last))
@@ -192,15 +187,6 @@ def moved(before: Snapshots, after: Snapshots, dataset: Dataset) -> list[Bubble]
         if (bubble := _bubble(word, new[word], dataset, added=added)) is not None
     ]
     return sorted(bubbles, key=lambda one: (-one.entities, one.keyword))
-
-
-def _owners(pair: Snapshots) -> Mapping[str, Mapping[Side, set[str]]]:
-    found: dict[str, dict[Side, set[str]]] = defaultdict(lambda: {"query": set(), "item": set()})
-    for side in SIDES:
-        for row in pair[side].rows():
-            for word in row.keywords:
-                found[word][side].add(row.id)
-    return found
 
 
 def _bubble(

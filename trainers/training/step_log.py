@@ -31,7 +31,7 @@ LEAST_WINDOW = 10
 """Fewest steps whose mean reward is compared with that of the steps before."""
 
 
-class StepLog:
+class StepLog(ExitStack):
     """Writes one line a step and shows progress. `as_callback` of `checkpoints` connects it to a
     trainer, whose checkpoints keep the figures of the steps before them.
 
@@ -46,18 +46,12 @@ class StepLog:
     def __init__(
         self, path: Path, say: Say = print, *, scored: bool = False, whole: bool = True
     ) -> None:
+        super().__init__()
         self.records: list[Mapping[str, Any]] = []
         self._path, self._scored, self._whole, self._say = path, scored, whole, say
         self._window, self._began = 0, 0.0
         self._file: TextIO | None = None
-        self._shown = ExitStack()
         self._advance: Advance = lambda _: None
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        self._shown.close()
 
     def begins(self, steps: int, before: Sequence[Mapping[str, Any]] = ()) -> None:
         """Training begins, of so many steps, after those whose figures are given."""
@@ -65,9 +59,9 @@ class StepLog:
         if ranks.is_first():
             self._path.parent.mkdir(parents=True, exist_ok=True)
             opened = self._path.open("w", encoding="utf-8", buffering=1)
-            self._file = self._shown.enter_context(opened)
+            self._file = self.enter_context(opened)
             what = f"training, {self._path.stem.rpartition('-')[2]} side"
-            self._advance = self._shown.enter_context(progress_bar(what, steps))
+            self._advance = self.enter_context(progress_bar(what, steps))
         for logs in before:
             self._record(logs["step"], logs)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,9 @@ def ndjson(path: Path, *records: Any) -> Path:
     return path
 
 
-def search(id_: str, text: str, hits: Any, time: Any = START, **more: Any) -> dict[str, Any]:
+def search(
+    id_: str, text: str = "lamp", hits: Any = ("a", "b"), time: Any = START, **more: Any
+) -> dict[str, Any]:
     return {
         "query_id": id_,
         "user_query": text,
@@ -48,6 +51,15 @@ def search(id_: str, text: str, hits: Any, time: Any = START, **more: Any) -> di
 def on_days(records: list[dict[str, Any]], number: int) -> list[dict[str, Any]]:
     """The records, on one of ten days."""
     return [{**one, "timestamp": one["timestamp"] + number % 10 * DAY} for one in records]
+
+
+Counted = Callable[..., ClickCounts]
+
+
+@pytest.fixture
+def counted(tmp_path: Path) -> Counted:
+    """The counts of a log of these records."""
+    return lambda *records: read(ndjson(tmp_path / "log.ndjson", *records))
 
 
 def read(*paths: Path, **rules: Any) -> ClickCounts:
@@ -137,33 +149,22 @@ def test_records_of_any_shape_are_read_alike(tmp_path: Path) -> None:
 
 
 def test_one_session_that_asks_again_is_one_visit_and_one_client_counts_a_few_times(
-    tmp_path: Path,
+    counted: Counted,
 ) -> None:
-    repeats = [
-        search(f"r{n}", "lamp", ["a", "b"], START + n * 60_000, client_id="same") for n in range(8)
-    ]
-    days = [
-        search(f"d{n}", "lamp", ["a", "b"], START + n * DAY, client_id="daily") for n in range(1, 9)
-    ]
-    found = read(ndjson(tmp_path / "log.ndjson", *repeats, *days))
+    repeats = [search(f"r{n}", time=START + n * 60_000, client_id="same") for n in range(8)]
+    days = [search(f"d{n}", time=START + n * DAY, client_id="daily") for n in range(1, 9)]
+    found = counted(*repeats, *days)
     assert found.asked.visits.tolist() == [1 + 5]
     assert found.asked.clients.tolist() == [2]
     assert found.counts[events.REPEATS] == 3
 
 
 def test_a_conversion_without_a_query_belongs_to_the_last_click_on_the_item(
-    tmp_path: Path,
+    counted: Counted,
 ) -> None:
     bought = {**event("purchase", "x", "b", 1, START + 9000), "query_id": None, "client_id": "c1"}
-    stray = {**bought, "client_id": "nobody"}
-    log = ndjson(
-        tmp_path / "log.ndjson",
-        search("1", "lamp", ["a", "b"]),
-        event("click", "1", "b", 2, START + 1000),
-        bought,
-        stray,
-    )
-    found = read(log)
+    click, stray = event("click", "1", "b", 2, START + 1000), {**bought, "client_id": "nobody"}
+    found = counted(search("1"), click, bought, stray)
     assert found.counts[events.ATTRIBUTED] == 1
     assert found.counts[events.NO_QUERY] == 1
     assert sorted(found.shown.value.tolist()) == [0, 3]
@@ -171,18 +172,15 @@ def test_a_conversion_without_a_query_belongs_to_the_last_click_on_the_item(
 
 
 def test_old_visits_count_less(tmp_path: Path) -> None:
-    log = ndjson(
-        tmp_path / "log.ndjson",
-        search("1", "lamp", ["a"], START),
-        search("2", "lamp", ["a"], START + 90 * DAY),
-    )
+    two = [search(f"{days}", hits=["a"], time=START + days * DAY) for days in (0, 90)]
+    log = ndjson(tmp_path / "log.ndjson", *two)
     found = read_click_counts([log], Rules(), QueryFilter().normalised)
     assert found.asked.visits.tolist() == [1.5]
     assert found.shown.raw.tolist() == [2]
 
 
-def test_bots_are_left_out_however_much_they_ask_and_click(tmp_path: Path) -> None:
-    people = [search(f"p{n}", "lamp", ["a", "b"]) for n in range(10)]
+def test_bots_are_left_out_however_much_they_ask_and_click(counted: Counted) -> None:
+    people = [search(f"p{n}") for n in range(10)]
     flood = [
         search(f"f{n}", f"lamp {n}", ["b"], START + n * 1000, client_id="bot") for n in range(400)
     ]
@@ -190,25 +188,25 @@ def test_bots_are_left_out_however_much_they_ask_and_click(tmp_path: Path) -> No
         {**one, "client_id": "all"}
         for n in range(60)
         for one in (
-            search(f"z{n}", "lamp", ["a", "b"], START + n * DAY),
+            search(f"z{n}", time=START + n * DAY),
             *(event("click", f"z{n}", item, 1, START + n * DAY) for item in "ab"),
         )
     ]
-    found = read(ndjson(tmp_path / "log.ndjson", *people, *flood, *eager))
+    found = counted(*people, *flood, *eager)
     assert found.counts[events.BOTS] == 2
     assert found.counts[events.BOT_VISITS] == 460
     assert set(clicked(found).values()) == {(10, 0)}
 
 
-def test_torn_and_foreign_lines_are_counted(tmp_path: Path) -> None:
-    good = [search(str(n), "lamp", ["a"]) for n in range(60)]
-    found = read(ndjson(tmp_path / "log.ndjson", *good[:30], TORN, *good[30:], "[1]"))
+def test_torn_and_foreign_lines_are_counted(counted: Counted) -> None:
+    good = [search(str(n)) for n in range(60)]
+    found = counted(*good[:30], TORN, *good[30:], "[1]")
     assert found.counts[events.BAD_LINES] == 2
     assert found.asked.visits.tolist() == [60]
 
 
-def test_odd_records_are_counted_and_do_no_harm(tmp_path: Path) -> None:
-    good = [search(str(n), "lamp", ["a", "b"]) for n in range(100)]
+def test_odd_records_are_counted_and_do_no_harm(counted: Counted) -> None:
+    good = [search(str(n)) for n in range(100)]
     odd = [
         search("late", "lamp", ["a"], "2999-01-01T00:00:00Z"),
         search("when", "lamp", ["a"], "yesterday"),
@@ -221,7 +219,7 @@ def test_odd_records_are_counted_and_do_no_harm(tmp_path: Path) -> None:
         event("click", "8", "a", 1, START - 60_000),
         {"action_name": {"a": 1}, "query_id": 8, "timestamp": str(START)},
     ]
-    found = read(ndjson(tmp_path / "log.ndjson", *good, *odd))
+    found = counted(*good, *odd)
     assert found.counts[events.AHEAD] == 1
     assert found.counts[events.NO_TIME] == 1
     assert found.counts[events.NO_QUERY] == 2
@@ -265,7 +263,7 @@ def test_a_log_that_says_nothing_is_refused(tmp_path: Path, name: str) -> None:
 def test_personal_and_rare_queries_are_left_out_and_counted(tmp_path: Path) -> None:
     rows = []
     for number in range(40):
-        asked = search(f"a{number}", "lamp", ["a", "b"])
+        asked = search(f"a{number}")
         personal = search(f"b{number}", "bob@example.com", ["a", "b"])
         rows += on_days([asked, personal, event("click", f"a{number}", "a", 1, START)], number)
     rows += [search(f"rare{number}", "secret lamp", ["a", "b"]) for number in range(4)]

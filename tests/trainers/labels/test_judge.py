@@ -13,7 +13,7 @@ from cogr.datasets import load_dataset
 from cogr.datasets.builder import Options
 from tests.commands import Command
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion, refused
-from tests.shops import write_shop
+from tests.shops import read_jsonl, write_shop
 from tests.web_server import Answer, json_answer
 from trainers.labels.judge import agreement, parse
 
@@ -93,13 +93,9 @@ def test_answers_without_one_level_are_counted_and_give_no_label(
 ) -> None:
     def odd(number: int, body: dict[str, Any]) -> Answer:
         thing = ASKED.search(body["messages"][-1]["content"])["item"].split()[1]
-        if thing == "rug":
-            return json_answer(completion("I'm sorry, but I can't judge that."))
-        if thing == "desk":
-            return json_answer(completion("excellent or bad, who knows"))
-        if thing == "table":
-            return json_answer(completion("Grade: Poor."))
-        return grade(number, body)
+        answers = {"rug": "I can't judge that.", "desk": "excellent or bad", "table": "Is: Poor."}
+        said = answers.get(thing)
+        return json_answer(completion(said)) if said else grade(number, body)
 
     for side in ("item", "query"):
         extractive = ("--set", "generator.name=extractive")
@@ -110,7 +106,7 @@ def test_answers_without_one_level_are_counted_and_give_no_label(
     assert counts["pairs without a readable answer"] > 0
     assert counts["pairs judged"] == found["labels"]
     assert sum(counts.values()) == found["estimate"]["pairs"]
-    labels = [json.loads(line) for line in (shop / "judged" / "labels.jsonl").open()]
+    labels = read_jsonl(shop / "judged" / "labels.jsonl")
     judged = [row for row in labels if row["source"] == "judge"]
     assert {row["item"].split("-")[1] for row in judged} == {"sofa", "table", "chair", "lamp"}
     retrievers = {name for row in judged for name in row["found_by"]}
@@ -132,9 +128,7 @@ def test_wrong_options_are_refused(shop: Path, cogr_train: Command) -> None:
 
 def test_an_endpoint_that_goes_away_keeps_what_it_answered(shop: Path, cogr_train: Command) -> None:
     def dies(number: int, body: dict[str, Any]) -> Answer:
-        if number > 40:
-            return refused(403, "no credit")
-        return grade(number, body)
+        return refused(403, "no credit") if number > 40 else grade(number, body)
 
     with FakeEndpoint(dies) as endpoint:
         options = ["--known", 0, "--json"]

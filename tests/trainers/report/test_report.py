@@ -9,20 +9,17 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from cogr.errors import MissingExtraError, TrainingError
-from cogr.records import Dataset, Query, Side
-from cogr.snapshots import Provenance, Row, Snapshot, open_snapshot
-from cogr.snapshots.writing import write_snapshot
-from cogr.store import Store
+from cogr.records import Dataset
+from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
-from trainers.report import Facts, drawn, moved, write_report
+from trainers.report import Facts, Owners, drawn, moved, write_report
 from trainers.training.rounds import Round, Run, State
 
 
@@ -180,22 +177,16 @@ def test_the_command_writes_a_file_without_torch(world: World, tmp_path: Path) -
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in tmp_path.glob("*.png"))
 
 
-def test_a_bubble_is_how_well_a_keyword_matches_by_itself(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+def test_a_bubble_is_how_well_a_keyword_matches_by_itself() -> None:
+    def owners(**words: tuple[str, str]) -> Owners:
+        return {w: {"query": {*q.split()}, "item": {*i.split()}} for w, (q, i) in words.items()}
 
-    def pair(number: int, **sides: Mapping[str, tuple[str, ...]]) -> dict[Side, Snapshot]:
-        made = Provenance(round=number)
-        return {
-            side: write_snapshot(store, side, [Row(id_, id_, w) for id_, w in rows.items()], made)
-            for side, rows in sides.items()
-        }  # type: ignore[misc,arg-type]
-
-    before = pair(0, item={"i1": ("old", "kept")}, query={"q1": ("old", "kept")})
-    items = {"i1": ("good",), "i2": ("good", "bad"), "i3": ("bad", "alone")}
-    after = pair(1, item=items, query={"q1": ("good", "bad"), "q2": ("good", "unseen")})
+    before = owners(old=("q1", "i1"), kept=("q1", "i1"))
+    after = owners(
+        good=("q1 q2", "i1 i2"), bad=("q1", "i2 i3"), alone=("", "i3"), unseen=("q2", "")
+    )
     labels = {"q1": frozenset({"i1", "i2"}), "q2": frozenset({"i1"})}
-    asked = {"train": [Query("q1", "first"), Query("q2", "second")]}
-    dataset = Dataset("d", [], asked, labels, {}, "hash")  # type: ignore[arg-type]
+    dataset = Dataset("d", [], {}, labels, {}, "hash")
     found = moved(before, after, dataset)
     bubbles = {one.keyword: one for one in found}
     assert bubbles.keys() == {"good", "bad", "old", "kept"}, "what one side alone has can't match"

@@ -14,8 +14,8 @@ from cogr.datasets.builder import DEV_SHARE
 from cogr.errors import CheckFailedError, TrainingError
 from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
+from tests.commands import Command
 from tests.shops import read_jsonl, write_jsonl, write_sample_part
-from tests.trainers.conftest import Command
 from tests.trainers.report_worlds import Told
 from trainers.training.contest import Contender, choose, contenders, known_rivals
 from trainers.training.driver import Driver

@@ -1,23 +1,19 @@
-"""Adapters that LoRA training wrote: what they keep, and both engines that write with them."""
+"""Adapters that LoRA training wrote: what they keep, and how they write keywords."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from cogr.settings.training import TrainingSettings
+from tests.commands import Command
 from tests.shops import write_sample_part
-from tests.trainers.shop import InThisProcess, Shop
-from trainers import tiny
+from tests.trainers.shop import Shop
 from trainers.tiny import tiny_model
 from trainers.training.checkpoints import Trained, load_model, lora_config
-from trainers.training.driver import Driver
-from trainers.training.rounds import create
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -28,35 +24,9 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     wrote in its run.
     """
     config = write_sample_part(tmp_path_factory.mktemp("lora"), items=40)
-    overrides = ("training.lora.rank=4", "training.beta=0.1")
-    shop = Shop(config)
-    workspace = shop.workspace(*overrides)
-    run = create(workspace)
-    driver = Driver(workspace, run, InThisProcess(config, overrides), shop.said.append)
-    with pytest.MonkeyPatch.context() as patched:
-        # vLLM's kernels need heads of 32.
-        patched.setitem(tiny.ARCHITECTURES, "llama", tiny.ARCHITECTURES["qwen3"])
-        driver.reach(0)
+    driver = Shop(config).driver("main", "training.lora.rank=4", "training.beta=0.1")
     done = driver.reach(1)
-    return config, run.store.local(done.model("query")), done.queries
-
-
-def rebuild(config: Path, model: Path, store: Path, generator: str) -> str:
-    """The query snapshot that an adapter writes, in a process of its own: vLLM keeps its memory,
-    and on a CPU it does not start where numba is loaded.
-    """
-    ended = subprocess.run(
-        [
-            *(Path(sys.executable).with_name("cogr-index"), "rebuild", "--side", "query", "--json"),
-            *("--generator", generator, "-c", config, "--no-push"),
-            *("--set", f"generator.model={model}", "--set", f"store={store}"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    return str(json.loads(ended.stdout)["snapshot"])
+    return config, driver.run.store.local(done.model("query")), done.queries
 
 
 def test_an_adapter_goes_on_learning_and_names_its_base(adapted: tuple[Path, Path, str]) -> None:
@@ -95,7 +65,13 @@ def test_a_small_step_survives_being_saved_on_a_bfloat16_base(
     assert lora_config(settings, tmp_path / "adapter") is None
 
 
-def test_transformers_loads_an_adapter(adapted: tuple[Path, Path, str], tmp_path: Path) -> None:
+def test_transformers_loads_an_adapter(
+    adapted: tuple[Path, Path, str], tmp_path: Path, cogr_index: Command
+) -> None:
     config, model, written = adapted
-    found = rebuild(config, model, tmp_path, "transformers")
-    assert found.rpartition("-")[2] == written.rpartition("-")[2]
+    ended = cogr_index(
+        "rebuild", "--side", "query", "--generator", "transformers", "--json", "--no-push",
+        "-c", config, "--set", f"generator.model={model}", "--set", f"store={tmp_path}",
+    )  # fmt: skip
+    assert ended.status == 0, ended.err
+    assert ended.json["snapshot"].rpartition("-")[2] == written.rpartition("-")[2]

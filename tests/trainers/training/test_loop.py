@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from cogr.errors import DataError, TrainingError, UserError
 from cogr.matching.mirror import Mirror
-from cogr.records import Query
+from cogr.records import Dataset, Query
 from cogr.rewards import Reference, World, query_reward
 from cogr.settings.training import QueryGrpoSettings, RolloutSettings, Rules, TrainingSettings
 from indexers.workspace import Workspace
-from tests.shops import write_sample_part
+from tests.shops import COLOURS, THINGS, colour_shop, write_sample_part
 from trainers.training.building import accept
 from trainers.training.grpo import CompletionScorer
 from trainers.training.rounds import (
@@ -34,6 +34,7 @@ from trainers.training.rounds import (
 from trainers.training.sft import query_targets
 from trainers.training.stage import one_start_a_round
 from trainers.training.trainer_config import check_settings, grpo_step, sft_step
+from trainers.word_model import WordModel
 
 WORDS = [f"w{number}" for number in range(8)]
 
@@ -63,12 +64,10 @@ def worlds(draw: st.DrawFn) -> tuple[World, dict[str, list[str]]]:
 
 def objective(world: World, sets: Mapping[str, Sequence[str]]) -> float:
     """Sum of F over the queries after moving the items, built anew."""
-    ids = list(world.items.ids)
-    own = [world.items.own_keyword(id_) for id_ in ids]
-    words = [list(sets[id_]) if id_ in sets else list(world.items.keywords_of(id_)) for id_ in ids]
-    rebuilt = Mirror.from_sets(ids, words, own)
-    moved = replace(world, items=rebuilt)
-    return Reference(moved).objective
+    old, ids = world.items, list(world.items.ids)
+    words = [list(sets[id_] if id_ in sets else old.keywords_of(id_)) for id_ in ids]
+    rebuilt = Mirror.from_sets(ids, words, [old.own_keyword(id_) for id_ in ids])
+    return Reference(replace(world, items=rebuilt)).objective
 
 
 @settings(deadline=None, max_examples=30)
@@ -104,12 +103,8 @@ def test_acceptance_refuses_what_pays_alone_and_not_together() -> None:
 
 
 def test_query_targets_are_the_most_frequent_keywords_and_rarer_ones_first_among_equals() -> None:
-    items = {
-        "a": ["oak", "table", "zinc"],
-        "b": ["table", "oak", "pine"],
-        "c": ["oak"],
-        "d": ["zinc"],
-    }
+    words = {"a": "oak table zinc", "b": "table oak pine", "c": "oak", "d": "zinc"}
+    items = {id_: own.split() for id_, own in words.items()}
     assert query_targets(items, {"q": ["a", "b"]}, 3) == {"q": ("table", "oak", "pine")}
     assert query_targets(items, {"q": ["a", "b"]}, 9)["q"] == ("table", "oak", "pine", "zinc")
     assert query_targets(items, {"q": ["nothing"]}, 3) == {}
@@ -167,7 +162,7 @@ def test_runs_that_are_not_there_or_broken_are_named(shop: Shop) -> None:
         run.state()
 
 
-LACKING = next(one for one in ("wandb", "mlflow", "trackio") if find_spec(one) is None)
+LACKING = next(name for name in ("wandb", "mlflow", "trackio") if find_spec(name) is None)
 
 
 @pytest.mark.parametrize(
@@ -279,3 +274,40 @@ def test_one_start_does_a_round_where_nothing_needs_one_of_its_own(
     assert not one_start_a_round(TrainingSettings(rollouts=RolloutSettings(by="vllm-colocate")))
     monkeypatch.setattr("trainers.training.stage.GPU_DEVICES", (tmp_path,))
     assert not one_start_a_round(TrainingSettings())
+
+
+# What labels say about words, and what is invented from it
+
+
+def test_words_that_relevant_items_share_matter_and_others_do_not() -> None:
+    assert set(WordModel(colour_shop()).weights) == {*COLOURS.values(), *THINGS.values()}
+
+
+def test_item_keywords_are_pairs_of_words_that_matter() -> None:
+    words = WordModel(colour_shop()).keywords("red-car-0", 5)
+    assert len(words) == 1
+    assert sorted(words[0].split()) == ["crimson", "vehicle"]
+    assert WordModel(colour_shop()).keywords("red-car-0", 0) == ()
+
+
+def test_query_words_are_translated_into_the_items_words() -> None:
+    table = WordModel(colour_shop()).translations
+    best = {word: max(row, key=lambda to, row=row: row[to]) for word, row in table.items()}  # type: ignore[misc]
+    assert best == COLOURS | THINGS
+
+
+def test_a_combination_that_nobody_asked_for_is_invented_with_its_items() -> None:
+    model = WordModel(colour_shop())
+    assert model.items_of(["green", "cup"]) == {f"green-cup-{n}" for n in range(4)}
+    assert model.items_of(["green", "unknown"]) == frozenset()
+    invented = model.invent(50, seed=1)
+    ((query, items),) = invented.items()
+    assert {*query.text.split()} == {"green", "cup"}
+    assert items == {f"green-cup-{n}" for n in range(4)}
+    assert model.invent(50, seed=1) == invented
+
+
+def test_without_training_queries_there_is_nothing_to_learn_from() -> None:
+    whole = colour_shop()
+    with pytest.raises(DataError, match="train split"):
+        WordModel(Dataset("shop", whole.items, {}, {}, {}, "hash"))

@@ -4,8 +4,8 @@ and repaired.
 
 from __future__ import annotations
 
-import json
 import sys
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,8 +13,12 @@ import pytest
 from pyarrow import parquet
 
 from cogr.errors import CheckFailedError, LockedError, TrainingError
+from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import open_snapshot
+from indexers.backends.opensearch import OpenSearchBackend
 from tests.commands import Command
+from tests.indexers.backends.fault_proxy import Fault, proxy_to
+from tests.shops import read_jsonl
 from tests.trainers.shop import Shop, whole
 from trainers.training import stage
 from trainers.training.contest import check_start
@@ -31,25 +35,16 @@ def test_sft_and_a_round_leave_models_snapshots_logs_and_figures(trained: Shop) 
     folder = store.local(first.model("item"))
     assert {"model.safetensors", "tokenizer.json"} <= {file.name for file in folder.iterdir()}
     assert not list(folder.glob("*.bin"))
-    steps = (store.local("runs/main/logs") / "r001-query.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in steps] == [1, 2]
-    assert {
-        "reward",
-        "reward_std",
-        "equal_groups",
-        "over_budget",
-        "keywords",
-        "seconds",
-    } <= set(json.loads(steps[0]))
+    steps = read_jsonl(store.local("runs/main/logs/r001-query.jsonl"))
+    assert [step["step"] for step in steps] == [1, 2]
+    names = {"reward", "reward_std", "equal_groups", "over_budget", "keywords", "seconds"}
+    assert names <= steps[0].keys()
     kept = parquet.read_table(store.local("runs/main/logs/r001-query.parquet")).to_pylist()
     assert {row["step"] for row in kept} == {2}
     assert {row["entity"] for row in kept} <= trained.workspace().dataset.relevant.keys()
     assert all(0 <= row["retrieval"] <= 1 for row in kept)
-    for round_ in (sft, first):
-        evaluation = round_.stage("evaluate")
-        assert set(evaluation.notes) == {"train", "dev", "test"}
-    accepted = first.stage("accept-items")
-    assert accepted.notes["realised"] >= 0
+    assert all(set(done.figures) == {"train", "dev", "test"} for done in (sft, first))
+    assert first.stage("accept-items").notes["realised"] >= 0
     items = open_snapshot(store, first.items)
     assert items.manifest.parent == sft.items
     # What is published after a round has the items' fields, too.
@@ -149,3 +144,34 @@ def test_a_stage_ends_where_its_reward_rises_no_more(tmp_path: Path) -> None:
     assert run([0.1] * 30, steps=100) is None, "a fifth of the steps are 20"
     assert run([step / 100 for step in range(30)]) is None
     assert run([*(step / 100 for step in range(20)), *[0.2] * 30]) == 40
+
+
+def test_a_round_is_published_as_a_pair_by_one_call(
+    copied: Shop,
+    opensearch: OpenSearchSettings,
+    cogr_train: Command,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("indexers.backends.opensearch.client.FIRST_WAIT", 0.001)
+    # Rivals are fitted and compared elsewhere.
+    monkeypatch.setattr("trainers.training.driver.rivals", lambda *_: None)
+    prefix = f"train-{uuid.uuid4().hex[:8]}"
+    with proxy_to(opensearch.url or "") as proxy:
+        own = (f"opensearch.url={proxy.url}", f"opensearch.prefix={prefix}")
+        asked = ["run", "--publish", "--rounds", "1", "-c", copied.config, "--json"]
+        asked += [part for setting in own for part in ("--set", setting)]
+        # The cluster goes away while the finished round is pushed: the same command goes on with
+        # publishing, not with round 2.
+        proxy.faults.append(Fault("POST", "_bulk", None))
+        assert cogr_train(*asked).status == 3
+        proxy.faults.clear()
+        done = cogr_train(*asked)
+        assert done.status == 0, done.err
+        assert (done.json["rounds"][-1]["round"], proxy.count("POST", "_aliases")) == (1, 1)
+        first = open_run(copied.workspace(), "main").state().rounds[-1]
+        backend = OpenSearchBackend(
+            OpenSearchSettings(url=proxy.url, prefix=prefix), copied.workspace().store
+        )
+        assert dict(backend.serving()) == {"item": first.items, "query": first.queries}
+        backend.cluster.call("DELETE", f"/{prefix}*", doing="cleaning up")
+        backend.close()
