@@ -25,7 +25,6 @@ from cogr.keywords import parse
 from cogr.prompts import Prompt
 from cogr.records import Entity, Side
 from cogr.rewards import Reference, World
-from cogr.settings.indexing import GeneratorSettings
 from cogr.snapshots import Snapshot
 from cogr.snapshots.writing import write_snapshot
 from indexers.generators import make_generator
@@ -166,7 +165,12 @@ def _write_share(job: Job, build: Build, barrier: Path) -> None:
 def _job(workspace: Workspace, build: Build) -> Iterator[Job]:
     settings, side = workspace.settings, build.side
     chosen = list(workspace.dataset.entities(side))
-    own = _settings(workspace, side, build.model, build.generator)
+    kind = settings.training.index_by if build.generator == "self" else build.generator
+    update: dict[str, Any] = {"name": kind}
+    if build.model is not None:
+        folder = workspace.store.local(build.model)
+        update["model"] = str(folder) if folder.is_dir() else build.model
+    own = settings.generator.of(side).model_copy(update=update)
     options = generator_options(
         own, build.vocabulary if settings.prompts.constrains else None, settings.keywords.k_max
     )
@@ -174,17 +178,6 @@ def _job(workspace: Workspace, build: Build) -> Iterator[Job]:
     with make_generator(options, side, workspace.dataset, workspace.store) as writer:
         prompt = prompts_for(workspace, side, chosen)
         yield Job(workspace, side, chosen, writer, prompt, build.parent, build.round)
-
-
-def _settings(
-    workspace: Workspace, side: Side, model: str | None, generator: str
-) -> GeneratorSettings:
-    own = workspace.settings.generator.of(side)
-    if model is None:
-        return own.model_copy(update={"name": generator})
-    folder = workspace.store.local(model)
-    kind = workspace.settings.training.index_by if generator == "self" else generator
-    return own.model_copy(update={"name": kind, "model": str(folder) if folder.is_dir() else model})
 
 
 # Acceptance
