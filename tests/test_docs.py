@@ -234,7 +234,7 @@ def test_the_walkthrough_runs_from_clicks_to_a_search(tmp_path: Path, run: Run) 
         *("labels", "inspect", "rebuild", "rebuild", "evaluate", "search")
     ]
     assert "bm25" in told[-2]
-    assert "items by" in told[-1]
+    assert "rain jacket: " in told[-1]
 
 
 @pytest.mark.slow

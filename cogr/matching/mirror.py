@@ -413,5 +413,6 @@ def top(scores: NDArray[np.float32], size: int) -> NDArray[np.int64]:
     best = np.arange(len(scores))
     if 0 < size < len(scores):
         last = np.partition(scores, len(scores) - size)[len(scores) - size]
-        best = np.flatnonzero(scores >= last)
+        above, ties = np.flatnonzero(scores > last), np.flatnonzero(scores == last)
+        best = np.sort(np.append(above, ties[: size - len(above)]))
     return best[np.argsort(-scores[best], kind="stable")[: max(0, size)]]
