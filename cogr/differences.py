@@ -6,7 +6,6 @@ Used by updates of an index, `cogr-index diff` and the reports of training.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,27 +77,23 @@ def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
             f"{before.id} and {after.id} are of different sides; compare two of items or two of "
             "queries."
         )
-    # Decoding is most of the work and releases the GIL, so it runs in a thread.
-    with ThreadPoolExecutor(2, "differences") as readers:
-        old, new = _Window(before, readers), _Window(after, readers)
-        while bound := min(filter(None, (old.last(), new.last())), default=None):
-            yield from _compare(old.take(bound), new.take(bound))
+    old, new = _Window(before), _Window(after)
+    while bound := min(filter(None, (old.last(), new.last())), default=None):
+        yield from _compare(old.take(bound), new.take(bound))
 
 
 class _Window:
-    def __init__(self, snapshot: Snapshot, readers: ThreadPoolExecutor) -> None:
+    def __init__(self, snapshot: Snapshot) -> None:
         columns = _COLUMNS_OF_QUERIES if snapshot.side == "query" else _COLUMNS
         columns = [*columns, "fields"] if snapshot.manifest.fields else columns
-        self._batches, self._readers = snapshot.batches(columns), readers
-        self._next = self._read()
+        self._batches = snapshot.batches(columns)
         self._rows = _NONE
 
     def last(self) -> str | None:
         while not len(self._rows):
-            batch = self._next.result()
+            batch = next(self._batches, None)
             if batch is None:
                 return None
-            self._next = self._read()
             self._rows = batch
         return str(self._rows["id"][-1].as_py())
 
@@ -107,9 +102,6 @@ class _Window:
         count = pc.sum(pc.less_equal(self._rows["id"], bound)).as_py() or 0
         taken, self._rows = self._rows.slice(0, count), self._rows.slice(count)
         return taken
-
-    def _read(self) -> Future[pa.RecordBatch | None]:
-        return self._readers.submit(next, self._batches, None)
 
 
 def _compare(old: pa.RecordBatch, new: pa.RecordBatch) -> Iterator[Difference]:

@@ -12,7 +12,6 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -258,7 +257,7 @@ class Prompter:
 
         `search_results` are titles or keywords that a retriever proposes.
         """
-        filled, cut = [*self._parts], False
+        filled, cut = _PLACEHOLDER.split(self.template.user), False
         for place in range(1, len(filled), 2):
             name = filled[place]
             if name == "item":
@@ -271,10 +270,6 @@ class Prompter:
                 cut = cut or len(text) < len(long)
             filled[place] = _readable(text)
         return Prompt(self.template.system, "".join(filled), cut)
-
-    @cached_property
-    def _parts(self) -> Sequence[str]:
-        return _PLACEHOLDER.split(self.template.user)
 
 
 def _readable(text: str) -> str:
