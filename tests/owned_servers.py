@@ -7,15 +7,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ops.servers import (
-    ServerSpec,
-    ServerState,
-    created_at,
-    known,
-    server_folder,
-    start,
-    stop,
-)
+from ops.servers import ServerSpec, ServerState, created_at, known, server_folder, start, stop
 
 BRIEF = "-XX:TieredStopAtLevel=1"
 """Options of Java for nodes that live for minutes."""

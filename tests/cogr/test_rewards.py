@@ -17,13 +17,7 @@ from cogr import rewards
 from cogr.errors import DataError, SettingsError
 from cogr.matching.mirror import Mirror
 from cogr.records import Query
-from cogr.rewards import (
-    World,
-    item_reward,
-    load_reward,
-    query_reward,
-    transposed_reward,
-)
+from cogr.rewards import World, item_reward, load_reward, query_reward, transposed_reward
 
 WORDS = [f"w{number}" for number in range(8)]
 keyword_sets = st.lists(st.sampled_from(WORDS), max_size=7)
@@ -116,17 +110,15 @@ class Plain:
 
 @st.composite
 def plain_worlds(draw: st.DrawFn) -> Plain:
-    items = draw(entities)
-    queries = draw(entities)
-    ids = [f"i{number}" for number in range(len(items))]
-    names = [f"q{number}" for number in range(len(queries))]
+    items = {f"i{number}": one for number, one in enumerate(draw(entities))}
+    queries = {f"q{number}": one for number, one in enumerate(draw(entities))}
     return Plain(
-        items={id_: set(words) for id_, (words, _) in zip(ids, items, strict=True)},
-        item_own={id_: own for id_, (_, own) in zip(ids, items, strict=True)},
-        queries={name: set(words) for name, (words, _) in zip(names, queries, strict=True)},
-        query_own={name: own for name, (_, own) in zip(names, queries, strict=True)},
-        relevant={name: draw(st.sets(st.sampled_from(ids))) for name in names},
-        query_weights={name: draw(weights) for name in names},
+        items={id_: set(words) for id_, (words, _) in items.items()},
+        item_own={id_: own for id_, (_, own) in items.items()},
+        queries={name: set(words) for name, (words, _) in queries.items()},
+        query_own={name: own for name, (_, own) in queries.items()},
+        relevant={name: draw(st.sets(st.sampled_from([*items]))) for name in queries},
+        query_weights={name: draw(weights) for name in queries},
         k_max=draw(st.integers(1, 6)),
         uncounted={"other": set(draw(keyword_sets))},
     )
@@ -216,13 +208,7 @@ def test_load_reward(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "my_rewards", sys.modules[__name__])
     assert load_reward("my_rewards:precision_reward")(small_world(), "q1", ["sofa", "lamp"]) == 0.5
     assert load_reward("cogr.rewards:query_reward") is query_reward
-    for path in (
-        "query_reward",
-        "cogr.rewards",
-        ":x",
-        "no_such_module:x",
-        "cogr.rewards:nothing",
-        "cogr.rewards:FEW",
-    ):
+    bad = ("query_reward", "cogr.rewards", ":x", "no_such_module:x")
+    for path in (*bad, "cogr.rewards:nothing", "cogr.rewards:FEW"):
         with pytest.raises(SettingsError, match=f"reward {path!r}"):
             load_reward(path)

@@ -9,11 +9,7 @@ import pytest
 
 from cogr.errors import SettingsError, UserError
 from ops import servers
-from ops.servers import (
-    OpenSearchSpec,
-    find_java,
-    find_opensearch,
-)
+from ops.servers import OpenSearchSpec, find_java, find_opensearch
 
 
 def java_home(folder: Path, version: str) -> Path:

@@ -17,6 +17,7 @@ from indexers.backends.opensearch.client import Cluster
 from tests.commands import Command, Ended
 from tests.indexers.backends.opensearch_worlds import flags_of, prefix_of
 from tests.ops.expander.expander_worlds import ITEMS, running, serve_pair, workspace
+from tests.shops import write_jsonl
 
 pytestmark = pytest.mark.slow
 LOG = [
@@ -69,26 +70,20 @@ def fill(cluster: Cluster, index: str) -> None:
     cluster.call("POST", f"/{index}/_refresh", doing="writing")
 
 
-class Shadow:
-    """Runs the command over a world."""
-
-    def __init__(self, world: World, run: Command) -> None:
-        self.world, self._run = world, run
-
-    def __call__(self, *arguments: object, records: list[dict[str, Any]] = LOG) -> Ended:
-        log, today = self.world.folder / "log.jsonl", self.world.folder / "today.json"
-        log.write_text("".join(json.dumps(record) + "\n" for record in records))
-        present = ("--present", today, "--index", self.world.index, "--rate", 1000)
-        named = ("--expander", self.world.expander, "--id-field", "sku", *arguments)
-        return self._run("shadow", log, *self.world.arguments, *present, *named)
-
-
 @pytest.fixture
-def shadow(world: World, cogr_ops: Command) -> Shadow:
-    return Shadow(world, cogr_ops)
+def shadow(world: World, cogr_ops: Command) -> Command:
+    """Runs the command over the world, with a log of these records."""
+
+    def run(*arguments: object, records: list[dict[str, Any]] = LOG) -> Ended:
+        log = write_jsonl(world.folder / "log.jsonl", records)
+        present = ("--present", world.folder / "today.json", "--index", world.index)
+        named = ("--rate", 1000, "--expander", world.expander, "--id-field", "sku", *arguments)
+        return cogr_ops("shadow", log, *world.arguments, *present, *named)
+
+    return run
 
 
-def test_a_log_is_replayed_against_both(shadow: Shadow) -> None:
+def test_a_log_is_replayed_against_both(shadow: Command) -> None:
     ended = shadow("--json")
     assert ended.status == 0, ended.err
     found = ended.json
@@ -116,7 +111,7 @@ def test_a_log_is_replayed_against_both(shadow: Shadow) -> None:
     assert "new results for: Green COUCH" in " ".join(shown.split())
 
 
-def test_a_combination_is_a_body_of_the_same_index(shadow: Shadow, world: World) -> None:
+def test_a_combination_is_a_body_of_the_same_index(shadow: Command, world: World) -> None:
     """Text or keywords, in the field of the team's own index: nothing is lost, and ids come from
     its field.
     """
@@ -147,21 +142,18 @@ def test_a_combination_is_a_body_of_the_same_index(shadow: Shadow, world: World)
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(
-    shadow: Shadow, arguments: tuple[str, ...], status: int, part: str
+    shadow: Command, arguments: tuple[str, ...], status: int, part: str
 ) -> None:
     ended = shadow(*arguments)
     assert ended.status == status
     assert part in ended.sentence
 
 
-def test_a_query_that_the_present_search_refuses_is_left_out(shadow: Shadow, world: World) -> None:
+def test_a_query_that_the_present_search_refuses_is_left_out(shadow: Command, world: World) -> None:
     """As `query_string` does for a lone bracket: shoppers get an error for it today."""
-    (world.folder / "raw.json").write_text(
-        json.dumps({"query": {"query_string": {"query": "{{query}}"}}})
-    )
-    ended = shadow(
-        "--present", world.folder / "raw.json", "--json", records=[*LOG, {"query": "(sofa"}]
-    )
+    raw = world.folder / "raw.json"
+    raw.write_text('{"query": {"query_string": {"query": "{{query}}"}}}')
+    ended = shadow("--present", raw, "--json", records=[*LOG, {"query": "(sofa"}])
     assert ended.status == 0, ended.err
     assert ended.json["failed"] == {"refused": 1}
     assert ended.json["queries"] == 4
