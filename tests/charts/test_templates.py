@@ -25,49 +25,36 @@ from tests.charts.conftest import CHART, URLS, Helm, Object, Render, containers,
 
 FILES = sorted(path.name for path in CHART.glob("values-*.yaml"))
 GPU = {"worker": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}
-SECRETS = {
-    "secretSettings": {
-        name: {"name": "credentials", "key": name.rpartition(".")[2]}
-        for name in (
-            "redis.url",
-            "opensearch.password",
-            "serving.token",
-            "generator.openai.api_key",
-        )
-    }
-}
 ALL = merged(
-    {"settings": {**URLS, "generator": {"name": "openai", "model": "m"}}},
-    SECRETS,
-    {"worker": {"sides": ["item"], "keda": {"enabled": True}, "sharedMemory": "1Gi"}},
-    {"rebuild": {side: {"enabled": True} for side in ("item", "query")}},
-    {
-        "update": {
-            "item": {"enabled": True},
-            "query": {"enabled": True, "sinceDays": 0, "changedFile": "/data/new.jsonl"},
-        }
-    },
-    {
-        "training": {"enabled": True, "publish": True},
-        "vllm": {"enabled": True, "model": "m"},
-        "test": {"search": True},
-    },
-    {
-        "data": {"existingClaim": "data"},
-        "certificates": {"secretName": "ca"},
-        "preflight": {"enabled": True},
-    },
-    {"expander": {"hpa": {"enabled": True}, "ingress": {"enabled": True, "hosts": ["a.example"]}}},
-    {"expander": {"route": {"enabled": True, "parentRefs": [{"name": "gw"}]}}},
-    {
-        "monitoring": {
-            "pushgateway": "http://pushgateway:9091",
-            **{
-                name: {"enabled": True}
-                for name in ("serviceMonitor", "prometheusRule", "dashboards")
-            },
-        }
-    },
+    {"settings": URLS},
+    yaml.safe_load("""
+        settings: {generator: {name: openai, model: m}}
+        secretSettings:
+          redis.url: {name: credentials, key: url}
+          opensearch.password: {name: credentials, key: password}
+          serving.token: {name: credentials, key: token}
+          generator.openai.api_key: {name: credentials, key: api_key}
+        worker: {sides: [item], keda: {enabled: true}, sharedMemory: 1Gi}
+        rebuild: {item: {enabled: true}, query: {enabled: true}}
+        update:
+          item: {enabled: true}
+          query: {enabled: true, sinceDays: 0, changedFile: /data/new.jsonl}
+        training: {enabled: true, publish: true}
+        vllm: {enabled: true, model: m}
+        test: {search: true}
+        data: {existingClaim: data}
+        certificates: {secretName: ca}
+        preflight: {enabled: true}
+        expander:
+          hpa: {enabled: true}
+          ingress: {enabled: true, hosts: [a.example]}
+          route: {enabled: true, parentRefs: [{name: gw}]}
+        monitoring:
+          pushgateway: http://pushgateway:9091
+          serviceMonitor: {enabled: true}
+          prometheusRule: {enabled: true}
+          dashboards: {enabled: true}
+    """),
 )
 CASES = [*FILES, "ALL"]
 pytestmark = pytest.mark.slow

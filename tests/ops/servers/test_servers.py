@@ -16,6 +16,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 from redis import Redis
 
@@ -199,15 +200,10 @@ def test_a_node_keeps_its_data_over_a_kill_and_listens_on_the_loopback_alone(
     first = start(wanted)
     assert first.log.is_file()
     assert documents(str(first.url)) == 1
-    tables = [Path("/proc/net/tcp"), Path("/proc/net/tcp6")]
-    rows = [line.split() for table in tables for line in table.read_text().splitlines()[1:]]
-    mine = {row[1] for row in rows if row[3] == "0A" and row[1].endswith(f":{first.port:04X}")}
-    # 127.0.0.1, also written as an IPv6 address.
-    assert {address.split(":")[0] for address in mine} <= {
-        "0100007F",
-        "0000000000000000FFFF00000100007F",
-    }
+    sockets = psutil.net_connections("tcp")
+    mine = {one.laddr.ip for one in sockets if one.status == "LISTEN" and first.port in one.laddr}
     assert mine
+    assert mine <= {"127.0.0.1", "::ffff:127.0.0.1"}
     os.kill(first.pid, signal.SIGKILL)
     while first.running:
         time.sleep(0.01)
