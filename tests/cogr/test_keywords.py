@@ -30,7 +30,6 @@ strange_text = st.text(st.one_of(st.characters(), st.sampled_from(TRICKY)), max_
 
 
 # normalise
-# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,6 @@ def test_ascii_and_unicode_paths_agree(text: str) -> None:
 
 
 # self_keyword
-# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -132,7 +130,6 @@ def test_every_own_text_can_be_written_by_a_completion(text: str) -> None:
 
 
 # parse
-# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -225,7 +222,6 @@ def test_what_parse_wrote_it_reads_again(texts: list[str]) -> None:
 
 
 # scale
-# ------------------------------------------------------------------------------
 
 MEGABYTE = 1_000_000
 LONG_LINES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,6 @@ def test_a_bad_file_of_templates_is_one_sentence(
 
 
 # cuts
-# ------------------------------------------------------------------------------
 
 
 def test_long_descriptions_and_search_results_are_cut_and_say_so() -> None:
@@ -178,38 +178,31 @@ def test_a_cut_by_a_tokenizer() -> None:
 
 
 # chat templates
-# ------------------------------------------------------------------------------
 
 
+@dataclass
 class Chat:
     """A tokenizer as far as `render` looks. `refuses_system` stands for Gemma 2."""
 
-    def __init__(self, template: str | None = "t", refuses_system: bool = False) -> None:
-        self.chat_template = template
-        self.refuses_system = refuses_system
+    chat_template: str | None = "t"
+    refuses_system: bool = False
 
     def apply_chat_template(self, conversation: list[dict[str, str]], **kwargs: object) -> str:
         from jinja2 import TemplateError
 
-        assert kwargs == {
-            "tokenize": False,
-            "add_generation_prompt": True,
-            "enable_thinking": False,
-        }
+        asked = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
+        assert kwargs == asked
         if self.refuses_system and conversation[0]["role"] == "system":
             raise TemplateError("System role not supported")
         return "|".join(f"{message['role']}: {message['content']}" for message in conversation)
 
 
-@pytest.mark.parametrize("tokenizer", [Chat(), Chat(refuses_system=True), Chat(template=None)])
+@pytest.mark.parametrize("tokenizer", [Chat(), Chat(refuses_system=True), Chat(None)])
 def test_a_trainer_gets_the_messages_that_the_prompt_is_spelled_by(tokenizer: Chat) -> None:
-    prompt = Prompt("Be brief.", "Sofa?")
-    expected = {
-        (True, False): (prompt.messages, "system: Be brief.|user: Sofa?"),
-        (True, True): (
-            [{"role": "user", "content": "Be brief.\n\nSofa?"}],
-            "user: Be brief.\n\nSofa?",
-        ),
-        (False, False): ("Be brief.\n\nSofa?\n", "Be brief.\n\nSofa?\n"),
-    }[bool(tokenizer.chat_template), tokenizer.refuses_system]
+    prompt, both = Prompt("Be brief.", "Sofa?"), "Be brief.\n\nSofa?"
+    expected: tuple[Any, str] = (prompt.messages, "system: Be brief.|user: Sofa?")
+    if tokenizer.refuses_system:
+        expected = ([{"role": "user", "content": both}], f"user: {both}")
+    elif not tokenizer.chat_template:
+        expected = (f"{both}\n", f"{both}\n")
     assert (chat(prompt, tokenizer), render(prompt, tokenizer)) == expected
