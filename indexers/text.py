@@ -238,16 +238,15 @@ class Said:
         for text in texts:
             first += [text] if len(first) < _READ else []
             for one in _NUMBER.finditer(text):
-                unit = _UNIT.match(text, one.end())
-                before = (
-                    None if unit else _BEFORE.search(text, max(0, one.start() - _NEAR), one.start())
-                )
-                after = None if unit else _AFTER.match(text, one.end())
-                beside = [(one[0], unit[0])] if unit else []
-                beside += [(before[1], one[0])] if before else []
-                beside += [(one[0], after[1])] if after else []
+                if unit := _UNIT.match(text, one.end()):
+                    beside = [f"{one[0]} {unit[0]}"]
+                else:
+                    before = _BEFORE.search(text, max(0, one.start() - _NEAR), one.start())
+                    after = _AFTER.match(text, one.end())
+                    beside = [f"{before[1]} {one[0]}"] if before else []
+                    beside += [f"{one[0]} {after[1]}"] if after else []
                 for words in beside:
-                    stems = analyser.stems(" ".join(words))
+                    stems = analyser.stems(words)
                     numbers.update([(stems[0], stems[1])] if len(stems) == 2 else [])
         shares = _shares(first)
         least = max(_LEAST_STOP_WORDS, _SPOKEN * max(shares.values()))

@@ -442,11 +442,7 @@ class Project:
         from indexers.release import release
 
         found = release(self.workspace, list(snapshots), gate=gate, say=self._say)
-        rows = [
-            {"side": side, "serves": id_ or "", "before": found.before.get(side) or ""}
-            for side, id_ in found.serving.items()
-        ]
-        return Result(found, Table("Serving now", rows), found.as_dict())
+        return Result(found, found.table("Serving now"), found.as_dict())
 
 
 def _jsonl(name: str, records: Records) -> str:

@@ -17,11 +17,9 @@ from typer import Argument, Option
 from cogr.errors import CheckFailedError, UserError
 from indexers.cli import console, snapshots
 from indexers.cli.console import Call, common_options
-from indexers.tables import Table
 from indexers.telemetry.terminal import progress_bar
 
 if TYPE_CHECKING:
-    from indexers.release import Released
     from indexers.release.external import ForeignIndex
 
 app = console.program(
@@ -185,7 +183,7 @@ def publish(
         raise UserError("Nothing is named to be published; name a snapshot (cogr-index list).")
     released = release(workspace, ids, switch=switch, gate=gate, say=console.note)
     if switch:
-        _show(call, "Serving now", released)
+        call.emit(released.as_dict(), released.table("Serving now").show)
     else:
         call.show("Pushed", {"indexes": dict(released.indexes)})
 
@@ -222,15 +220,8 @@ def rollback(
         merged = _index(call, into, field, id_field).roll_back(to or [], console.note)
         call.show(f"Serving in {into}", merged.as_dict())
     else:
-        _show(call, "Rolled back", roll_back(call.workspace, to or [], console.note))
-
-
-def _show(call: Call, title: str, released: Released) -> None:
-    values = {side: id_ or "nothing" for side, id_ in released.serving.items()}
-    for side, before in released.before.items():
-        same = before == released.serving[side]
-        values[side] += " (as before)" if same else f" (before: {before or 'nothing'})"
-    call.emit(released.as_dict(), Table.of(title, values).show)
+        released = roll_back(call.workspace, to or [], console.note)
+        call.emit(released.as_dict(), released.table("Rolled back").show)
 
 
 @app.command()

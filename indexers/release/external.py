@@ -72,11 +72,7 @@ class ForeignIndex(Destination):
         self._merged: tuple[int, Coverage] | None = None
         self._queries = False
         self.target = open_target(self._cluster, name, field, id_field)
-
-    @property
-    def catalogue(self) -> str:
-        """What its history and its lease are called."""
-        return f"into-{self._cluster.settings.prefix}-{self.target.name}-{self.target.field}"
+        self.catalogue = f"into-{self._cluster.settings.prefix}-{name}-{field}"
 
     def serving(self) -> Serving:
         """The snapshot whose field searches use now, and where a publish brought queries with it,

@@ -47,6 +47,7 @@ from indexers.backends.memory import mirror_of
 from indexers.lease import Lease, switching_lease
 from indexers.release.gate import HeldOutF1, Verdict, check_gate
 from indexers.release.rules import with_rules
+from indexers.tables import Table
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
@@ -216,17 +217,22 @@ class Released:
         found = {"serving": dict(self.serving), "before": dict(self.before)}
         return found | ({"gate": self.verdict.as_dict()} if self.verdict else {})
 
+    def table(self, title: str) -> Table:
+        """What serves, and what served before on the switched sides."""
+        rows = [
+            {"side": side, "serves": id_ or "", "before": self.before.get(side) or ""}
+            for side, id_ in self.serving.items()
+        ]
+        return Table(title, rows)
+
 
 class Destination:
     """Where snapshots serve: by the aliases of a backend; in `external` as a field of an index."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace, self.store, self.backend = workspace, workspace.store, workspace.backend
-
-    @property
-    def catalogue(self) -> str:
+        self.catalogue = self.backend.catalogue
         """The name of its history and its lease."""
-        return self.backend.catalogue
 
     def serving(self) -> Serving:
         """The snapshots that serve now, by side."""

@@ -217,9 +217,7 @@ def ask(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Mapping[str, A
 
 def lookup(cluster: Cluster, index: str, own: str) -> Row | None:
     """The stored row of a query whose text is this keyword; None when the index has none."""
-    if not own:
-        return None
-    hits = ask(cluster, index, lookup_body(own))["hits"]["hits"]
+    hits = ask(cluster, index, lookup_body(own))["hits"]["hits"] if own else []
     if not hits:
         return None
     source = hits[0]["_source"]

@@ -171,7 +171,7 @@ def test_each_rollback_goes_one_further_back_and_says_from_what_to_what(
     # so.
     assert cogr_index("publish", memory.items[3].id, "--no-gate").status == 0
     shown = cogr_index("rollback")
-    assert f"item   {memory.items[0].id} (before: {memory.items[3].id})" in shown.out
+    assert f"{memory.items[0].id} │ {memory.items[3].id} │" in " ".join(shown.out.split())
     assert memory.serving["item"] == memory.items[0].id
     assert cogr_index("rollback").status == 2
 

@@ -49,15 +49,18 @@ def refused(what: Callable[[], object]) -> None:
         what()
 
 
+def write_past(backend: OpenSearchBackend) -> None:
+    """A document that no push wrote."""
+    path, body = "/shop-items/_doc", {"item_id": "x"}
+    backend.cluster.call("POST", path, body=body, doing="meddling")
+
+
 def test_each_role_does_its_job_and_is_refused_the_others(
     users: dict[str, OpenSearchSettings], tmp_path: Path
 ) -> None:
     store = Store(tmp_path)
-    items, older, queries = (
-        frozen(store, "item", SHOP, round_=1),
-        frozen(store, "item", SHOP[:3]),
-        frozen(store, "query", SHOPPERS),
-    )
+    items, older = frozen(store, "item", SHOP, round_=1), frozen(store, "item", SHOP[:3])
+    queries = frozen(store, "query", SHOPPERS)
     writer = OpenSearchBackend(users["writer"].model_copy(update={"replicas": 1}), store)
     publisher, reader, merger = (
         OpenSearchBackend(users[name], store) for name in ("publisher", "reader", "merger")
@@ -73,11 +76,7 @@ def test_each_role_does_its_job_and_is_refused_the_others(
     assert {one.snapshot for one in publisher.list()} == {items.id, older.id, queries.id}
     publisher.delete(older.id)
     refused(lambda: publisher.push(older))
-    refused(
-        lambda: publisher.cluster.call(
-            "POST", "/shop-items/_doc", body={"item_id": "x"}, doing="meddling"
-        )
-    )
+    refused(lambda: write_past(publisher))
 
     # Also an update, which copies the parent's index and writes the difference alone.
     changed = sorted(
@@ -95,18 +94,11 @@ def test_each_role_does_its_job_and_is_refused_the_others(
     body = {"id": "shop-search", "params": {"keywords": ["sofa"]}}
     _, refusal = reader.cluster.try_once("POST", "/shop-items/_search/template", body)
     assert refusal is None or refusal.status != 403
-    named = reader.cluster.call(
-        "GET", "/shop-items,shop-queries/_alias", doing="resolving the pair"
-    )
-    assert len(named) == 2
+    assert len(reader.cluster.call("GET", "/shop-items,shop-queries/_alias", doing="looking")) == 2
     refused(lambda: reader.push(older))
     refused(lambda: reader.publish({"item": update.id}))
     refused(lambda: reader.delete(update.id))
-    refused(
-        lambda: reader.cluster.call(
-            "POST", "/shop-items/_doc", body={"item_id": "x"}, doing="meddling"
-        )
-    )
+    refused(lambda: write_past(reader))
     refused(lambda: merger.retrieved(["sofa"], snapshot=items.id))
     assert merger.serving() == reader.serving()
     publisher.delete(update.id)
