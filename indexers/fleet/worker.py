@@ -41,10 +41,6 @@ LOOK_SECONDS = 1.0
 _STDERR = 2
 
 
-class RestartNeededError(Exception):
-    """Only a new process can load another generator: vLLM frees its memory only then."""
-
-
 class Worker:
     """Does shards, one after another, by the generator of its own settings.
 
@@ -102,14 +98,16 @@ class Worker:
 
     def generator_of(self, run: FleetRun) -> Generator:
         """The generator of a run, kept until another one is needed. Raises GeneratorError where
-        this worker's is another one, RestartNeededError, and CogrError where it can't be loaded.
+        this worker's is another one, and CogrError where it can't be loaded.
         """
         loaded = self._generator
         if loaded is not None:
             if not _difference(run.fingerprint, loaded.fingerprint):
                 return loaded
             if loaded.fingerprint.get("kind") == "vllm":
-                raise RestartNeededError
+                # It frees its memory only at the end of its process.
+                self.restart_needed = True
+                raise GeneratorError("This worker starts anew with another generator.")
             self.close()
         generator = self._load(run)
         if differs := _difference(run.fingerprint, generator.fingerprint):
@@ -134,9 +132,6 @@ class Worker:
     def _try(self, run: FleetRun, attempt: RunningAttempt) -> None:
         try:
             self._generate(run, self.generator_of(run), attempt)
-        except RestartNeededError:
-            self.restart_needed = True
-            attempt.end("stopped", "this worker starts anew with another generator")
         except (CogrError, OSError) as error:
             attempt.end("declined", str(error))
         except Exception as error:
