@@ -78,9 +78,9 @@ class Worker:
         if run.state != "running" or not folder.claim(attempt.record):
             why = "a worker has it" if run.state == "running" else "the rebuild has ended"
             return f"{shard} of {run.id} is left alone: {why}"
-        side, names = run.side, {"run": run.id, "shard": shard, "worker": self._name}
+        side = run.side
         with (
-            logs.bound(side=side, **names),
+            logs.bound(side=side, run=run.id, shard=shard, worker=self._name),
             prometheus.WORKER_BUSY.labels(side).track_inprogress(),
         ):
             self._try(run, attempt)
@@ -234,7 +234,7 @@ def serve(workspace: Workspace, sides: Sequence[Side], generator: str | None) ->
     # read.
     warnings.simplefilter("ignore", SecurityWarning)
     # The command has configured logging; Celery would add its own handlers.
-    setup_logging.connect(_nothing)
+    setup_logging.connect(lambda **_: None, weak=False)
     logs.adopt("celery")
     worker_ready.connect(_end_softly_by_ctrl_c)
     queues = [queue_of(side, workspace.generator_settings(side, generator)) for side in sides]
@@ -259,10 +259,6 @@ def serve(workspace: Workspace, sides: Sequence[Side], generator: str | None) ->
         log.error("The worker ends by a fault, which Celery has logged above.")
         sys.exit(process.exitcode)
     return worker.restart_needed
-
-
-def _nothing(**_: Any) -> None:
-    """A receiver of a signal that does nothing."""
 
 
 def _end_softly_by_ctrl_c(**_: Any) -> None:
