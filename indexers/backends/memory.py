@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -73,11 +73,6 @@ class Opened:
     """
 
     snapshot: Snapshot
-
-    @classmethod
-    def of(cls, store: Store, snapshot_id: str) -> Opened:
-        """A snapshot of a store. Raises SnapshotError when it is unknown or broken."""
-        return cls(open_snapshot(store, snapshot_id))
 
     @cached_property
     def mirror(self) -> Mirror:
@@ -163,7 +158,7 @@ class MemoryBackend:
     def __init__(self, store: Store) -> None:
         self._store = store
         # Both sides of the serving pair, and both of another pair.
-        self._opened = lru_cache(maxsize=4)(partial(Opened.of, store))
+        self._opened = lru_cache(maxsize=4)(lambda id_: Opened(open_snapshot(store, id_)))
 
     def push(self, snapshot: Snapshot) -> Pushed:
         """Note the snapshot. Idempotent."""

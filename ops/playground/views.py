@@ -13,7 +13,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from itertools import repeat
 from statistics import fmean
 from typing import Annotated, Any, Literal
@@ -28,7 +28,7 @@ from cogr.keywords import NORMALISER, query_keywords, self_keyword
 from cogr.matching.postings import to_bitmap
 from cogr.metrics import SetLike, full_set
 from cogr.records import Dataset, Item, Query
-from cogr.snapshots import Manifest, list_snapshots, why_no_pair
+from cogr.snapshots import Manifest, list_snapshots, open_snapshot, why_no_pair
 from cogr.snapshots.writing import HEAVIEST
 from indexers.backends import MOST_TEXT, Words, text_boost
 from indexers.backends.memory import Opened, Ranked
@@ -85,7 +85,7 @@ class Answers:
 
     def __init__(self, workspace: Workspace, parts: Parts) -> None:
         self._workspace, self._parts = workspace, parts
-        self._opened = lru_cache(_OPEN)(partial(Opened.of, workspace.store))
+        self._opened = lru_cache(_OPEN)(lambda id_: Opened(open_snapshot(workspace.store, id_)))
         self._f1 = lru_cache(8)(self._measured)
         self._opening = threading.RLock()
 

@@ -10,22 +10,9 @@ from tests.indexers.backends.backend_worlds import frozen
 from tests.indexers.conftest import Command
 
 
-def test_from_nothing_to_a_search(shop: Path, cogr_index: Command) -> None:
-    items, _ = (cogr_index("rebuild", "--side", side, "--json").json for side in ("item", "query"))
-    found = cogr_index("search", "floor lamp", "--json").json
-    assert found["hits"][0]["id"] == "c"
-    assert found["source"] == "index"
-    assert found["snapshot"] == items["snapshot"]
-    assert "floor lamp" in found["hits"][0]["matched"]
-    shown = cogr_index("search", "floor lamp", "--explain")
-    assert shown.status == 0
-    assert "Floor lamp" in shown.out
-
-
 def test_a_dry_run_writes_nothing(shop: Path, cogr_index: Command) -> None:
-    planned = cogr_index(
-        "rebuild", "--side", "item", "--generator", "scripted", "--dry-run", "--json"
-    ).json
+    words = ("rebuild", "--side", "item", "--generator", "scripted", "--dry-run", "--json")
+    planned = cogr_index(*words).json
     assert (planned["prompts"], planned["cached"], planned["to_generate"]) == (4, 0, 4)
     assert not list((shop / ".cogr").rglob("*.parquet"))
 

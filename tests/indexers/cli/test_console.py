@@ -215,11 +215,5 @@ def test_choices_complete() -> None:
         "PYTHONPATH": str(ROOT),
     }
     program = "import sys; sys.argv = ['cogr-train']; from trainers.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, **asked},
-    )
-    assert done.stdout.split() == ["dev"]
+    line, env = [sys.executable, "-c", program], {**os.environ, **asked}
+    assert subprocess.check_output(line, text=True, env=env).split() == ["dev"]

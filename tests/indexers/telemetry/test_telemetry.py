@@ -44,7 +44,7 @@ def samples(page: bytes) -> dict[str, float]:
     return {name: float(value) for name, _, value in lines if name[:1] != "#"}
 
 
-def scraped(port: int) -> dict[str, float]:
+def scraped(port: str) -> dict[str, float]:
     """What Prometheus would see."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         return samples(answer.read())
@@ -79,17 +79,12 @@ def test_a_rebuild_is_seen_by_a_scrape(cogr_index: Command, shop: Path) -> None:
     answers = value("cogr_answers_total", side="item", outcome="completion")
     ended = cogr_index("rebuild", "--side", "item", "--set", "metrics.port=0")
     assert ended.status == 0, ended.err
-    port = int(
-        re.search(r"^Metrics: http://127\.0\.0\.1:(\d+)/metrics$", ended.err, re.MULTILINE)[1]
-    )  # type: ignore[index]
+    (port,) = re.findall(r"^Metrics: http://127\.0\.0\.1:(\d+)/metrics$", ended.err, re.MULTILINE)
     seen = scraped(port)
     assert seen['cogr_runs_total{command="rebuild",outcome="finished",side="item"}'] == before + 1
     assert seen['cogr_answers_total{outcome="completion",side="item"}'] == answers + 4
-    assert (
-        seen['cogr_rebuild_entities{side="item"}']
-        == seen['cogr_rebuild_entities_answered{side="item"}']
-        == 4
-    )
+    assert seen['cogr_rebuild_entities{side="item"}'] == 4
+    assert seen['cogr_rebuild_entities_answered{side="item"}'] == 4
     assert seen['cogr_publishes_total{outcome="switched"}'] >= 1
     assert seen["process_resident_memory_bytes"] > 0
     # A second run in the same process, and a second call for the endpoint: the same one.

@@ -74,6 +74,13 @@ def ids(answer: Any) -> list[str]:
     return [hit["_source"]["item_id"] for hit in answer["hits"]["hits"]]
 
 
+def ranked(answer: Any) -> list[tuple[str, float]]:
+    """Ids with Lucene's scores."""
+    sorts = [hit["sort"] for hit in answer["hits"]["hits"]]
+    scores = float32s([score for score, _ in sorts])
+    return [(id_, score) for (_, id_), score in zip(sorts, scores, strict=True)]
+
+
 def test_results_are_those_of_the_backend_bit_for_bit(
     opensearch: OpenSearchSettings, tmp_path: Path
 ) -> None:
@@ -92,15 +99,9 @@ def test_results_are_those_of_the_backend_bit_for_bit(
                 (keywords, {"keywords": list(dict.fromkeys(keywords))}),
                 (keywords, {"weighted": [{"keyword": word} for word in boosts]}),
             )[number % 4]
-            answer, expected = (
-                world.search(**params, size=50),
-                world.found(asked, size=50),
-            )
+            answer, expected = world.search(**params, size=50), world.found(asked, size=50)
             assert answer["hits"]["total"] == {"value": expected.total, "relation": "eq"}
-            hits = answer["hits"]["hits"]
-            scores = float32s([hit["sort"][0] for hit in hits])
-            assert [hit["sort"][1] for hit in hits] == [hit.id for hit in expected.hits]
-            assert scores == [hit.score for hit in expected.hits]
+            assert ranked(answer) == [(hit.id, hit.score) for hit in expected.hits]
 
 
 def test_words_beside_keywords_score_as_the_backends(shop: World) -> None:
@@ -110,14 +111,11 @@ def test_words_beside_keywords_score_as_the_backends(shop: World) -> None:
         words = Words(text, boost)
         expected = shop.found(weights, words=words)
         answer = shop.search(weighted=given, text=text, text_boost=boost)
-        hits, counted = answer["hits"]["hits"], answer["aggregations"]["total"]["doc_count"]
-        assert (counted, answer["hits"]["total"]["value"]) == (
-            expected.total,
-            expected.total + expected.more,
-        )
-        assert [hit["sort"][1] for hit in hits] == [hit.id for hit in expected.hits]
-        scores = float32s([hit["sort"][0] for hit in hits])
-        assert scores == [hit.score + search.TIER * (hit.tier == "set") for hit in expected.hits]
+        assert answer["aggregations"]["total"]["doc_count"] == expected.total
+        assert answer["hits"]["total"]["value"] == expected.total + expected.more
+        assert ranked(answer) == [
+            (hit.id, hit.score + search.TIER * (hit.tier == "set")) for hit in expected.hits
+        ]
         alone = shop.search(weighted=given, text=text, text_boost=boost, set_only=True)
         assert ids(alone) == [hit.id for hit in shop.whole(weights, words=words).hits]
         assert alone["hits"]["total"]["value"] == expected.total

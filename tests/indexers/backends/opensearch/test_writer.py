@@ -33,18 +33,10 @@ def test_chunks_keep_every_document_in_order_and_their_limits(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(push, "CHUNK_BYTES", limit)
-        chunks = list(
-            push.chunks(
-                (push.entry("create", id_, {"text": text}) for id_, text in documents), most
-            )
-        )
-    lines = [
-        json.loads(line)
-        for chunk in chunks
-        for entry in chunk
-        for line in entry.decode().split("\n")
-        if line
-    ]
+        entries = [push.entry("create", id_, {"text": text}) for id_, text in documents]
+        chunks = list(push.chunks(entries, most))
+    sent = b"".join(entry for chunk in chunks for entry in chunk)
+    lines = [json.loads(line) for line in sent.split(b"\n") if line]
     assert [line["create"]["_id"] for line in lines[::2]] == [id_ for id_, _ in documents]
     assert [line["text"] for line in lines[1::2]] == [text for _, text in documents]
     for chunk in chunks:
