@@ -257,9 +257,7 @@ def encode(prompt: Prompt, tokenizer: Any) -> list[int]:
     """
     text = render(prompt, tokenizer)
     special = not tokenizer.chat_template
-    found = tokenizer(text, add_special_tokens=special, verbose=False)
-    ids: list[int] = found["input_ids"]
-    return ids
+    return list(tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"])
 
 
 def context_length(folder: Path) -> int:

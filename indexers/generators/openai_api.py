@@ -167,7 +167,11 @@ class OpenAIGenerator(Generator):
             response = await self._response(client, request)
             if self.options.yes_or_no:
                 return self._decision(request.id, response)
-            return _completion(request.id, response)
+            choice = response.choices[0]
+            tokens = int(response.usage.completion_tokens) if response.usage else 0
+            # A refusal and an empty answer have no content; the rebuild sets empty answers aside.
+            text, cut = str(choice.message.content or ""), choice.finish_reason == "length"
+            return Completion(request.id, text, tokens, cut)
         except openai.APITimeoutError:
             reason = f"no answer within {self.options.timeout:g} s"
             return Failure(request.id, reason, permanent=False)
@@ -260,14 +264,6 @@ def _said_by(error: BaseException) -> str:
     message = body.get("message") or body.get("detail") if isinstance(body, dict) else None
     words = " ".join(message.split()) if isinstance(message, str) else first_line(error)
     return words[:_SAID]
-
-
-def _completion(id_: str, response: Any) -> Completion:
-    choice = response.choices[0]
-    tokens = int(response.usage.completion_tokens) if response.usage else 0
-    # A refusal and an empty answer have no content; the rebuild sets empty answers aside.
-    text, cut = str(choice.message.content or ""), choice.finish_reason == "length"
-    return Completion(id_, text, tokens, cut)
 
 
 async def _stop(client: Any, running: set[asyncio.Task[Answer]]) -> None:

@@ -30,7 +30,7 @@ from indexers.generators import (
     make_generator,
 )
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
-from tests.shops import training_shop
+from tests.shops import sample_part
 from trainers.tiny import CONTEXT
 
 IN_CHILD = os.environ.get("COGR_CONTRACT_KIND")
@@ -43,20 +43,8 @@ CHILDREN = {
 LANGUAGE_MODELS = ("vllm", "transformers", "openai")
 IN_FLIGHT = 4
 
-TEXTS = [
-    "Wireless over-ear headphones with noise cancelling",
-    "Wired headphones for the studio",
-    "Noise cancelling earbuds, wireless",
-    "Chef knife with a wooden handle",
-    "Knife block of beech wood with five knives",
-    "Wooden cutting board",
-]
-ITEMS = [
-    Item(f"i{n}", f"{text} {n}", f"{text}. Number {n} of the catalogue.")
-    for n, text in enumerate(TEXTS * 4)
-]
-QUERIES = [Query("q0", "headphones"), Query("q1", "wooden knife block"), Query("q2", "cancelling")]
-WORDS = ["cable", "knife", "wood"]
+DATASET = sample_part()
+ITEMS, QUERIES = DATASET.items[:24], DATASET.queries["test"][:3]
 STRANGE = [
     Item("empty", "", ""),
     Item("spaces", " \t ", "\n\n"),
@@ -71,16 +59,6 @@ STRANGE = [
     Query("", "empty id"),
     Query("strange", "lone \ud800 surrogate\x00 沙发 灯"),
 ]
-# Enough labelled queries for the kind that learns from them.
-DATASET = training_shop(
-    ITEMS,
-    {
-        "q0": ("headphones", ["i0", "i1", "i6"]),
-        "q1": ("wooden knife block", ["i4", "i10"]),
-        **{f"t{n}": (f"{word} for you", ["i0", "i1", "i6"]) for n, word in enumerate(WORDS * 4)},
-    },
-)
-
 Make = Callable[[], Generator]
 
 
@@ -191,7 +169,7 @@ def test_a_prompt_that_does_not_fit_fails_for_good_and_alone(make: Make, kind: s
     wanted = [request(ITEMS[0]), request(long, tokens=1_000_000), request(ITEMS[1])]
     found = {answer.id: answer for answer in make().generate(wanted)}
     long_ = found.pop("long")
-    assert found.keys() == {"i0", "i1"}
+    assert found.keys() == {ITEMS[0].id, ITEMS[1].id}
     assert all(isinstance(answer, Completion) for answer in found.values())
     if kind in LANGUAGE_MODELS:
         assert isinstance(long_, Failure)
