@@ -4,6 +4,7 @@ it refuses.
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from dataclasses import replace
@@ -12,15 +13,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cogr.errors import GeneratorError
+from cogr.errors import GeneratorError, SnapshotError
 from cogr.keywords import parse, self_keyword
 from cogr.records import Dataset, Item, Query
+from cogr.snapshots import Provenance, Row
+from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
+from indexers.generators import fingerprint_hash
 from indexers.generators.statistical import storage
 from indexers.generators.statistical.artefact import Artefact, calibrate
 from indexers.generators.statistical.fitting import fit
-from indexers.generators.statistical.generator import LATEST, Statistical
+from indexers.generators.statistical.generator import (
+    EVIDENCE,
+    FOLDER,
+    JOINED,
+    LATEST,
+    Statistical,
+    old_fits,
+)
 from indexers.generators.statistical.item_keywords import assemble, writable
+from indexers.generators.statistical.storage import MANIFEST, open_artefact, save
 from indexers.text import Analyser
 from tests.damages import damage, files_below
 from tests.indexers.generators.statistical.retrieval import cut_f1, f1, retrieved
@@ -183,3 +195,68 @@ def test_the_shops_confidence_tells_good_sets_from_bad_ones(
 def test_too_few_labels_point_to_extractive(count: int) -> None:
     with pytest.raises(GeneratorError, match=rf"has {count} training queries.*'extractive'"):
         fit(training_shop(ITEMS, {f"q{n}": (f"light {n}", ["i1"]) for n in range(count)}))
+
+
+# What is kept
+
+
+@pytest.fixture
+def copy(kept: Store, tmp_path: Path) -> Path:
+    """A copy of the fitted artefact's folder."""
+    (fitted,) = Path(kept.local(FOLDER)).glob(f"*/{MANIFEST}")
+    return Path(shutil.copytree(fitted.parent, tmp_path / "copy"))
+
+
+def test_equal_fits_have_equal_bytes_and_opened_ones_answer_alike(
+    dataset: Dataset, copy: Path, tmp_path: Path
+) -> None:
+    fitted = fit(dataset)
+    save(fitted, Store(tmp_path / "again"))
+    again, before = (
+        {path.name: path.read_bytes() for path in folder.iterdir()}
+        for folder in (tmp_path / "again", copy)
+    )
+    assert again == before
+    opened, queries = open_artefact(Store(copy)), dataset.all_queries()
+    assert opened.answers(queries) == fitted.answers(queries)
+    assert [*map(opened.item_keywords, dataset.items)] == [
+        *map(fitted.item_keywords, dataset.items)
+    ]
+    assert opened.facts == fitted.facts
+
+
+def test_one_flipped_byte_in_any_file_and_another_format_are_seen(copy: Path) -> None:
+    for path in sorted(copy.iterdir()):
+        whole = path.read_bytes()
+        middle = len(whole) // 2
+        path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+        with pytest.raises(SnapshotError, match=str(copy)):
+            open_artefact(Store(copy))
+        path.write_bytes(whole)
+    open_artefact(Store(copy))
+    manifest = json.loads((copy / MANIFEST).read_text())
+    (copy / MANIFEST).write_text(json.dumps(manifest | {"format": 999}))
+    with pytest.raises(SnapshotError, match="another version"):
+        open_artefact(Store(copy))
+
+
+@pytest.mark.parametrize("name", [MANIFEST, "keywords.parquet"])
+def test_a_missing_file_is_named(copy: Path, name: str) -> None:
+    (copy / name).unlink()
+    with pytest.raises(SnapshotError, match=rf"missing or unfinished.*{name}"):
+        open_artefact(Store(copy))
+
+
+def test_fits_that_nothing_names_are_old(tmp_path: Path) -> None:
+    """Kept are the newest, those that wrote a snapshot that stays, and those not yet whole."""
+    store, wrote = Store(tmp_path), {"kind": "statistical", "dataset_hash": "d"}
+    rows = [Row("a", "Sofa", ("couch",))]
+    written = {**wrote, EVIDENCE: [["i", "q"]], JOINED: ["i", None]}
+    kept = write_snapshot(store, "item", rows, Provenance(generator=written))
+    names = ["newest", "old", fingerprint_hash(wrote)]
+    for name in names:
+        store.write_json(f"statistical/{name}/{MANIFEST}", {})
+    store.write_json("statistical/beginning/folds.npy", {})
+    store.write_json(LATEST, ["newest"])
+    assert old_fits(store, [kept.manifest]) == ["statistical/old"]
+    assert len(old_fits(store, [])) == 2

@@ -1,24 +1,36 @@
-"""Keyword selection: laws over random worlds, and quality against exhaustive search on
-small ones.
+"""Keyword selection and weights: laws over random worlds, quality against exhaustive search, and
+the sample shop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cogr.keywords import self_keyword
+from cogr.matching.mirror import Mirror
 from cogr.metrics import f1_of
+from cogr.records import Dataset, Query
+from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.keyword_selection import (
     Ownership,
     Selection,
     exact_cut,
     select_keywords,
+)
+from indexers.generators.statistical.keyword_weights import (
+    DIGITS,
+    LEAST,
+    MOST,
+    ScoredIndex,
+    weights_in,
 )
 
 
@@ -112,3 +124,65 @@ def test_quality_against_exhaustive_search() -> None:
     assert np.mean(ratios) > 0.998
     assert np.mean(np.array(ratios) > 1 - 1e-9) > 0.98
     assert min(ratios) > 0.8
+
+
+# Weights and order
+
+
+def is_weight(weight: float) -> bool:
+    return LEAST <= weight <= MOST and float(f"{weight:.{DIGITS}g}") == weight
+
+
+@settings(max_examples=100, deadline=None)
+@given(worlds(), st.data())
+def test_weights_do_not_change_the_retrieved_set(world: World, data: st.DataObject) -> None:
+    ownership, last = world.ownership, world.ownership.n_keywords - 1
+    words = st.lists(st.integers(0, max(last, 0)), unique=True, max_size=6 if last >= 0 else 0)
+    chosen, own = data.draw(words), data.draw(st.integers(-1, last))
+    # The own text of a training query hides the items that have it from the labels.
+    owners = ownership.owners(own) if own >= 0 else np.zeros(0, dtype=np.int64)
+    owners = owners[: data.draw(st.integers(0, owners.size))]
+    chosen = [word for word in chosen if word != own]
+    items = ownership.covered(chosen, owners)
+    given_ = [*([own] if owners.size else []), *chosen]
+    scored = ScoredIndex(ownership, ownership, np.zeros(last + 1, bool))
+    how = {"own": (own, owners), "limit": world.limit}
+    ordering, weights = scored.order(items, world.p[items], given_, **how)
+    assert (ownership.covered([*chosen, *ordering], owners) == items).all()
+    assert len(ordering) <= world.limit
+    assert len({*given_, own, *ordering}) == len({*given_, own}) + len(ordering)
+    assert all(map(is_weight, weights))
+    assert len(weights) == (len(given_) + len(ordering) if weights else 0)
+
+
+def test_ordering_keywords_are_said_by_people_or_titles(
+    dataset: Dataset, artefact: Artefact
+) -> None:
+    readable = replace(artefact, facts={**artefact.facts, "readability": 0.01})
+    costs = readable.costs
+    for query in dataset.queries["test"]:
+        ((items, p),) = readable.probabilities([query])
+        spelled = readable.spell(query, items, p)
+        first = spelled.own + len(readable.selected(query, items, p).keywords)
+        assert (costs[list(spelled.words[first:])] < 0.01).all()
+
+
+def test_other_writers_keywords_get_weights_too(dataset: Dataset, artefact: Artefact) -> None:
+    """A list in which the keyword of the relevant item comes with a common one."""
+    items, item = dataset.items, dataset.items[0]
+    titles, sets = [self_keyword(one.title) for one in items], map(artefact.item_keywords, items)
+    mirror = Mirror.from_sets([one.id for one in items], [*sets], titles)
+    good, *_ = artefact.item_keywords(item)
+    common = max(mirror.words, key=mirror.df)
+    weights = weights_in(mirror, [common, good, "nobody has this"], {item.id: 0.9})
+    assert set(weights) == {common, good}
+    assert weights[good] > weights[common]
+    assert all(map(is_weight, weights.values()))
+    assert weights_in(mirror, [good], {}) == {}
+    assert weights_in(mirror, ["nobody has this"], {item.id: 1.0}) == {}
+    queries = [*dataset.queries["test"][:5], Query("new", "zxqv unheard of")]
+    lists = [words[:3] for words in artefact.query_keywords(queries)]
+    weighed = artefact.weigh(queries, lists, mirror)
+    assert any(weighed)
+    for query, words, found in zip(queries, lists, weighed, strict=True):
+        assert set(found) <= {self_keyword(query.text), *words}
