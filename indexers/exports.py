@@ -96,42 +96,28 @@ def write_labels(dataset: Dataset, queries: Sequence[Query], to: Path, format: s
         for query in queries
         for item, grade in sorted(dataset.judged.get(query.id, {}).items())
     ]
-    files = {to: _WRITERS[format](judged)}
-    if format != "quepid":
+    if format == "quepid":
+        # A spreadsheet takes such a text for a formula; Quepid puts a space before it, too.
+        formula = ("=", "+", "-", "@")
+        texts = {query: " " * query.text.startswith(formula) + query.text for query in queries}
+        rows = [(texts[query], item, grade) for query, item, grade in judged]
+        files = {to: _table([(*QUEPID, "rating"), *rows], ",")}
+    else:
+        rows = [(query.id, item, grade) for query, item, grade in judged]
         lines = (f"{query.id}\t{' '.join(query.text.split())}\n" for query in queries)
-        files[to.with_name(f"{to.name}.queries.tsv")] = "".join(lines)
+        files = {to.with_name(f"{to.name}.queries.tsv"): "".join(lines)}
+    if format == "beir":
+        files[to] = _table([BEIR, *rows], "\t")
+    if format == "trec":
+        words = (f"{_word(query)} 0 {_word(item)} {grade}\n" for query, item, grade in rows)
+        files[to] = "".join(words)
     for path, text in files.items():
         with replacing(path) as file:
             file.write(text.encode())
     return len(judged)
 
 
-Judged = Sequence[tuple[Query, str, str]]
-"""A query, an item's id and a grade."""
-
-
-def _trec(judged: Judged) -> str:
-    return "".join(f"{_word(query.id)} 0 {_word(item)} {grade}\n" for query, item, grade in judged)
-
-
-def _beir(judged: Judged) -> str:
-    return _table([BEIR, *((query.id, item, grade) for query, item, grade in judged)], "\t")
-
-
-def _quepid(judged: Judged) -> str:
-    # A spreadsheet takes such a text for a formula; Quepid puts a space before it, too.
-    formula = ("=", "+", "-", "@")
-    rows = (
-        (" " * query.text.startswith(formula) + query.text, item, grade)
-        for query, item, grade in judged
-    )
-    return _table([(*QUEPID, "rating"), *rows], ",")
-
-
 def _table(rows: Iterable[Sequence[str]], delimiter: str) -> str:
     text = io.StringIO()
     csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(rows)
     return text.getvalue()
-
-
-_WRITERS = {"trec": _trec, "beir": _beir, "quepid": _quepid}

@@ -183,8 +183,8 @@ def changes_of_log(
         spellings.setdefault(self_keyword(searched.text), []).append(searched)
     blank = spellings.pop("", [])  # texts such as ???, which are empty when normalised
     asked = {own: _clients(some) for own, some in spellings.items()}
-    often = [own for own in sorted(asked) if asked[own] >= min_count]
-    often.sort(key=lambda own: -asked[own])
+    often = [own for own in asked if asked[own] >= min_count]
+    often.sort(key=lambda own: (-asked[own], own))
     frequent = {own: _logged(own, spellings[own]) for own in often}
     new = {query.id: query for own, query in frequent.items() if own not in known}
     had = sum(own in known for own in spellings)

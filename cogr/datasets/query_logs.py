@@ -330,7 +330,7 @@ _TIME = """coalesce(try_cast(timestamp as bigint),
     epoch_ms(try_cast(timestamp as timestamptz)), try_cast(try_cast(timestamp as double) as bigint))
 """
 _RECORDS = """
-create or replace table {table} as select
+{into} select
     case when action_name is null then 0 when list_contains($impressions, action_name) then 1
         when list_contains($clicks, action_name) then 2 else 3 end::tinyint as kind,
     coalesce(query_id, '') != '' as asked,
@@ -369,21 +369,18 @@ def load(
     for number, path in enumerate(paths):
         with open_bytes(path):
             pass  # Its refusal is clearer than DuckDB's.
-        table = "more" if number else "ev"
+        into = "insert into ev" if number else "create or replace table ev as"
         with _readable(path):
-            con.execute(_RECORDS.format(table=table, time=_TIME, source=_source(path)), given)
-        counted = f"select count(*), coalesce(sum(bad::int), 0) from {table}"
-        rows, bad = map(int, con.execute(counted).fetchone())
+            con.execute(_RECORDS.format(into=into, time=_TIME, source=_source(path)), given)
+        counted = con.execute("select count(*), coalesce(sum(bad::int), 0) from ev").fetchone()
+        rows, bad = int(counted[0]) - records, int(counted[1])
         if bad > BAD_SHARE * rows:
             raise DataError(
                 f"{path}: {bad:,} of {rows:,} lines are not UBI records; write one JSON object a "
                 "line, with the fields of ubi_queries or ubi_events."
             )
-        if number:
-            con.execute("insert into ev select * from more")
-            con.execute("drop table more")
+        con.execute("delete from ev where bad")
         records, bad_lines = records + rows - bad, bad_lines + bad
-    con.execute("delete from ev where bad")
     return records, bad_lines
 
 
