@@ -56,16 +56,11 @@ def documents(
     body: dict[str, Any] = {"size": PAGE, "query": query, "sort": [{order: "asc"}]}
     if fields:
         body["_source"] = [name for name in fields if name != "_id"]
-    begun = cluster.call(
-        "POST",
-        f"/{index}/_search/point_in_time",
-        params={"keep_alive": KEEP_ALIVE},
-        doing=doing,
-        missing_ok=True,
-    )
+    path, alive = f"/{index}/_search/point_in_time", {"keep_alive": KEEP_ALIVE}
+    begun = cluster.call("POST", path, params=alive, doing=doing, missing_ok=True)
     if begun is None:
         raise DataError(f"There is no index {index!r} at {cluster.url}; name one with --index.")
-    body["pit"] = {"id": begun["pit_id"], "keep_alive": KEEP_ALIVE}
+    body["pit"] = {"id": begun["pit_id"], **alive}
     try:
         while True:
             answer = cluster.call("POST", "/_search", body=body, doing=doing, missing_ok=True)
@@ -82,13 +77,8 @@ def documents(
                 return
             body["search_after"] = hits[-1]["sort"]
     finally:
-        cluster.call(
-            "DELETE",
-            "/_search/point_in_time",
-            body={"pit_id": [begun["pit_id"]]},
-            doing=f"closing {index}",
-            missing_ok=True,
-        )
+        path, ended = "/_search/point_in_time", {"pit_id": [begun["pit_id"]]}
+        cluster.call("DELETE", path, body=ended, doing=f"closing {index}", missing_ok=True)
 
 
 def copy_records(

@@ -21,7 +21,7 @@ from cogr.datasets import load_dataset
 from cogr.datasets.builder import Builder, Options, cluster_key
 from cogr.datasets.reading import Place
 from cogr.errors import DataError, MissingExtraError, ServiceError, SettingsError
-from cogr.records import SPLITS, Dataset
+from cogr.records import SPLITS, Dataset, Item
 from tests.shops import write_beir, write_data
 
 ITEMS = [
@@ -88,19 +88,10 @@ def test_items_carry_the_fields_that_are_asked_for_in_every_format(tmp_path: Pat
 
 def test_parquet_fields_become_plain_values(tmp_path: Path) -> None:
     day, nan = date(2026, 1, 31), float("nan")
-    rows = [
-        {
-            "id": "a",
-            "title": "A",
-            "day": day,
-            "price": Decimal("1.50"),
-            "stock": nan,
-            "ids": ["x", None],
-        }
-    ]
+    fields = {"day": day, "price": Decimal("1.50"), "stock": nan, "ids": ["x", None]}
+    rows = [{"id": "a", "title": "A", **fields}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "items.parquet")
-    options = Options(fields=("day", "price", "stock", "ids"))
-    (item,) = load_dataset("parquet", tmp_path, options).items
+    (item,) = load_dataset("parquet", tmp_path, Options(fields=tuple(fields))).items
     assert item.fields == {"day": "2026-01-31", "price": 1.5, "ids": ["x"]}
 
 
@@ -139,11 +130,9 @@ def test_threshold_and_queries_without_a_relevant_item(tmp_path: Path) -> None:
     assert [query.id for query in dataset.all_queries()] == ["q0"]
     assert set(dataset.judged) == {"q0"}
     assert dataset.notes == {"queries without a relevant item": 11}
-    assert {query.id for query in dataset.unlabelled} == {query["id"] for query in QUERIES} - {"q0"}
-    assert [query.id for query in dataset.entities("query")] == [
-        "q0",
-        *(query.id for query in dataset.unlabelled),
-    ]
+    others = [query.id for query in dataset.unlabelled]
+    assert {*others} == {query["id"] for query in QUERIES} - {"q0"}
+    assert [query.id for query in dataset.entities("query")] == ["q0", *others]
     assert len(dataset.items) == 20
 
 
@@ -154,10 +143,8 @@ def test_queries_without_splits_are_split_by_a_seeded_shuffle(tmp_path: Path) ->
     assert sizes(dataset) == {"train": 11, "dev": 0, "test": 1}
     assert load_dataset("jsonl", folder).queries == dataset.queries
     half = load_dataset("jsonl", folder, Options(dev_share=0.5))
-    assert (sizes(half), half.queries["test"]) == (
-        {"train": 6, "dev": 5, "test": 1},
-        dataset.queries["test"],
-    )
+    assert sizes(half) == {"train": 6, "dev": 5, "test": 1}
+    assert half.queries["test"] == dataset.queries["test"]
 
 
 def test_dev_share_takes_from_train_alone(tmp_path: Path) -> None:
@@ -218,10 +205,7 @@ def test_ir_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         made = ir_datasets.create_dataset(**paths)
         monkeypatch.setitem(ir_datasets.registry._registered, name, made)
     dataset = load_dataset("ir_datasets:cogr-shop")
-    assert [(item.id, item.title, item.text) for item in dataset.items] == [
-        ("d1", "", "red chair"),
-        ("d2", "", "blue lamp"),
-    ]
+    assert [*dataset.items] == [Item("d1", "", "red chair"), Item("d2", "", "blue lamp")]
     assert sizes(dataset) == {"train": 1, "dev": 0, "test": 1}
     assert dataset.judged == {"q1": {"d1": 1.0, "d2": 0.0}, "q2": {"d2": 2.0}}
     assert sizes(load_dataset("ir_datasets:cogr-shop/test")) == {"train": 0, "dev": 0, "test": 1}

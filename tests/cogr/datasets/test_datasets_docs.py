@@ -11,6 +11,7 @@ import pytest
 
 from cogr.datasets import LOADERS, PUBLISHED, load_dataset
 from cogr.datasets.builder import Options
+from cogr.records import Item
 from indexers.workspace import Workspace
 
 ROOT = Path(__file__).parents[3]
@@ -76,11 +77,7 @@ def test_the_walk_from_a_spreadsheet_leads_to_items_with_fields(
     monkeypatch.setenv("COGR_DATASET__COLUMNS__TEXT", '["Brand"]')
     overrides = ["dataset.columns.title=Description", 'publish.fields=["price"]']
     (jacket, _) = Workspace.open(None, overrides).dataset.items
-    assert (jacket.title, jacket.text, jacket.fields) == (
-        "Waterproof & warm",
-        "Acme",
-        {"price": "59.90"},
-    )
+    assert jacket == Item("A-1", "Waterproof & warm", "Acme", '{"price":"59.90"}')
 
 
 def test_every_loader_and_setting_is_on_the_page() -> None:
@@ -99,9 +96,4 @@ def test_nested_json_becomes_items_by_duckdb(
     (tmp_path / "catalogue1.json").write_text(json.dumps([{**product, "price": 9.5}]))
     exec(code, {})
     (item,) = load_dataset("parquet", tmp_path / "my-shop", Options(fields=["price"])).items
-    assert (item.id, item.title, item.text, item.fields) == (
-        "7",
-        "Lamp",
-        "Oak\nAcme",
-        {"price": 9.5},
-    )
+    assert item == Item("7", "Lamp", "Oak\nAcme", '{"price":9.5}')
