@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -29,26 +28,16 @@ def write_example(loader: str, folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-@pytest.mark.parametrize(
-    ("loader", "items", "sizes"),
-    [
-        ("jsonl", 3, {"train": 1, "dev": 0, "test": 1}),
-        ("csv", 3, {"train": 1, "dev": 0, "test": 1}),
-        ("beir", 2, {"train": 1, "dev": 0, "test": 1}),
-    ],
-)
+@pytest.mark.parametrize(("loader", "items"), [("jsonl", 3), ("csv", 3), ("beir", 2)])
 def test_example_of_the_page_loads(
-    loader: str,
-    items: int,
-    sizes: Mapping[str, int],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    loader: str, items: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_example(loader, tmp_path)
     dataset = load_dataset(loader, tmp_path)
     assert len(dataset.items) == items
-    assert {split: len(queries) for split, queries in dataset.queries.items()} == sizes
+    sizes = {split: len(queries) for split, queries in dataset.queries.items()}
+    assert sizes == {"train": 1, "dev": 0, "test": 1}
     assert dataset.notes == {}
 
 
