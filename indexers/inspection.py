@@ -77,7 +77,7 @@ def inspect_dataset(dataset: Dataset) -> Report:
     """Count and measure a data set. Linear in its size; keeps a hash of each text."""
     queries = {split: dataset.queries.get(split, ()) for split in SPLITS}
     relevant: dict[str, float] = {
-        split: statistics.median(_relevant_counts(dataset, some))
+        split: statistics.median(len(dataset.relevant[query.id]) for query in some)
         for split, some in queries.items()
         if some
     }
@@ -119,10 +119,6 @@ def remarks(dataset: Dataset) -> list[str]:
     return found
 
 
-def _relevant_counts(dataset: Dataset, queries: Sequence[Query]) -> list[int]:
-    return [len(dataset.relevant[query.id]) for query in queries]
-
-
 def _repeats(texts: Iterable[str]) -> int:
     hashes = [hash(text) for text in texts if text]
     return len(hashes) - len({*hashes})
@@ -131,7 +127,7 @@ def _repeats(texts: Iterable[str]) -> int:
 def _advise(dataset: Dataset) -> tuple[Verdict, list[str]]:
     # Paper, section 3.1: many relevant items a query.
     train = dataset.queries.get("train", ())
-    counts = _relevant_counts(dataset, train)
+    counts = [len(dataset.relevant[query.id]) for query in train]
     if not dataset.all_queries():
         return "label more", [
             "This is a catalogue without labelled queries, so there is nothing to train or "

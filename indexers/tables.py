@@ -121,13 +121,8 @@ def show_all(
     """Print any result: its names and values as a table, and then one for each list of records and
     each mapping that holds mappings or lists.
     """
-    flat: dict[str, Any] = {}
-    apart: dict[str, Any] = {}
-    for name, value in values.items():
-        records = isinstance(value, list | tuple) and value and isinstance(value[0], Mapping)
-        deep = isinstance(value, Mapping) and _is_deep(value)
-        (apart if records or deep else flat)[name] = value
-    Table.of(title, flat).show(out)
+    apart = {name: value for name, value in values.items() if _is_deep(value)}
+    Table.of(title, {name: value for name, value in values.items() if name not in apart}).show(out)
     for name, value in apart.items():
         heading = name.replace("_", " ")
         if isinstance(value, Mapping):
@@ -137,8 +132,10 @@ def show_all(
     Table("", (), notes).show(out)
 
 
-def _is_deep(value: Mapping[str, Any]) -> bool:
-    return any(isinstance(inner, Mapping | list | tuple) for inner in value.values())
+def _is_deep(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(isinstance(inner, Mapping | list | tuple) for inner in value.values())
+    return isinstance(value, list | tuple) and any(isinstance(one, Mapping) for one in value[:1])
 
 
 def pick(records: Iterable[Mapping[str, Any]], headings: Mapping[str, str]) -> list[dict[str, Any]]:

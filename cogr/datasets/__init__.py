@@ -201,7 +201,10 @@ def load_dataset(
     builder = Builder(loader, replace(asked, threshold=threshold, strip_html=chosen.own))
     place = None if path is None else Path(path).expanduser()
     chosen.read(place, builder)
-    dataset, lineage = builder.build(), read_lineage(place) if place else {}
+    dataset, file = builder.build(), place and place / LINEAGE
+    if not file or not file.is_file():
+        return dataset
+    lineage = json_object(json_whole(file), Place(file, 1))
     return replace(dataset, lineage=lineage, new=_younger(dataset, lineage))
 
 
@@ -212,14 +215,6 @@ def _younger(dataset: Dataset, lineage: Mapping[str, Any]) -> frozenset[str]:
         return frozenset()
     later = {id_ for id_, time in dataset.updated.get("item", {}).items() if time > made}
     return frozenset(later.difference(*dataset.relevant.values(), *dataset.judged.values()))
-
-
-def read_lineage(folder: Path) -> Mapping[str, Any]:
-    """The content of a folder's file `lineage.json`; empty without one. Raises DataError."""
-    path = folder / LINEAGE
-    if not path.is_file():
-        return {}
-    return json_object(json_whole(path), Place(path, 1))
 
 
 def _find_loader(name: str) -> Loader:

@@ -362,15 +362,13 @@ class Builder:
             pair_signals=self._signals,
         )
 
-    def _sources(self) -> Sequence[tuple[str, str]]:
-        return self.options.columns.sources(self.options.fields)
+    @property
+    def _extra(self) -> list[str]:
+        return [source for _, source in self.options.columns.sources(self.options.fields)]
 
     def _check_fields(self) -> None:
-        asked = [
-            *self.options.columns.renamed(),
-            *(("publish.fields", source) for _, source in self._sources()),
-        ]
-        for setting, name in asked if self._seen else ():
+        extra = [("publish.fields", name) for name in self._extra]
+        for setting, name in (*self.options.columns.renamed(), *extra) if self._seen else ():
             if name not in self._seen:
                 shown = ", ".join(self._seen)
                 raise SettingsError(
@@ -390,10 +388,9 @@ class Builder:
             )
 
     def _unread(self) -> Mapping[str, int]:
-        known = self.options.columns.read() | {source for _, source in self._sources()}
-        return {
-            name: count for name, count in self._seen.most_common() if count and name not in known
-        }
+        known = self.options.columns.read().union(self._extra)
+        seen = self._seen.most_common()
+        return {name: count for name, count in seen if count and name not in known}
 
     def _check_unknown(self) -> None:
         unknown = self.notes[UNKNOWN_QUERIES] + self.notes[UNKNOWN_ITEMS]
