@@ -173,14 +173,9 @@ def _html(text: str) -> str:
 
 
 def write_page(file: Path, package: str, **values: Any) -> None:
-    """Write the page of a package, replacing the file atomically. Raises StorageError."""
-    data = page(package, **values).encode("utf-8", "replace")
-    Store(file.resolve().parent).write(file.name, data)
-
-
-def page(package: str, **values: Any) -> str:
-    """The template page.html of a package, filled in. It extends base.html: one closed file without
-    scripts. Every text that is filled in is escaped; an unknown name is an error.
+    """Write the template page.html of a package, filled in, replacing the file atomically. It
+    extends base.html: one closed file without scripts. Every text that is filled in is escaped; an
+    unknown name is an error. Raises StorageError.
 
     The filter `clean` is `short`; `svg` passes markup on as it is, and is for drawings of
     matplotlib alone.
@@ -197,7 +192,8 @@ def page(package: str, **values: Any) -> str:
     )
     environment.filters.update(clean=lambda text: short(str(text)), svg=Markup)
     environment.globals.update(version=__version__)
-    return environment.get_template("page.html").render(**values)
+    text = environment.get_template("page.html").render(**values)
+    Store(file.resolve().parent).write(file.name, text.encode("utf-8", "replace"))
 
 
 def need(what: str, extra: str, packages: Iterable[str]) -> None:

@@ -184,17 +184,14 @@ class Summary:
         if not self.done:
             return record
         named = {"figures": row.figures, "spread": self.spread, "cost": row.cost}
-        record |= {name: _rounded(values) for name, values in named.items()}
+        for name, values in named.items():
+            record[name] = {measure: round(value, 6) for measure, value in values.items()}
         record |= {"seeds": self.seeds, "dev_f1": round(row.dev_f1, 6), "p": self.p}
         return {**record, "compared_by": self.measure, "params": row.params, "cuts": row.cuts}
 
 
 def _over(rows: Sequence[Mapping[str, float]], mean: Any) -> dict[str, float]:
     return {name: mean([row[name] for row in rows]) for name in rows[0]}
-
-
-def _rounded(values: Mapping[str, float]) -> dict[str, float]:
-    return {name: round(value, 6) for name, value in values.items()}
 
 
 @dataclass(frozen=True)
