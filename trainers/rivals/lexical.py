@@ -35,10 +35,8 @@ Texts = Sequence[Sequence[str]]
 def by_words(lexical: Lexical) -> Fitted:
     """A fitted BM25; items without a word of the query are left out."""
 
-    def search(query: Query, depth: int) -> list[tuple[str, float]]:
-        return lexical.best(lexical.scores(query.text), depth)
-
-    return Fitted(search, lexical.size_bytes / len(lexical.items))
+    size = lexical.size_bytes / len(lexical.items)
+    return Fitted(lambda query, depth: lexical.best(lexical.scores(query.text), depth), size)
 
 
 class BM25(Method):

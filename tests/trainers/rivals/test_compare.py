@@ -7,7 +7,8 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,26 +77,20 @@ class Fake(Method):
 
     def fit(self, task: Task, params: Mapping[str, Any]) -> Fitted:
         self.fits.append((task.seed, params["others"]))
-        found = Found(task, params["others"])
 
-        return Fitted(lambda query, depth: self._rank(found, query)[:depth], 12.0)
-
-
-@dataclass
-class Found:
-    task: Task
-    others: int
+        rank = partial(self._rank, task, params["others"])
+        return Fitted(lambda query, depth: rank(query)[:depth], 12.0)
 
 
-def good(found: Found, query: Query) -> list[tuple[str, float]]:
-    wanted = sorted(found.task.dataset.relevant[query.id])
-    some = (found.task.dataset.items[at].id for at in range(found.others + len(wanted)))
-    wrong = [id_ for id_ in some if id_ not in wanted][: found.others]
+def good(task: Task, others: int, query: Query) -> list[tuple[str, float]]:
+    wanted = sorted(task.dataset.relevant[query.id])
+    some = (task.dataset.items[at].id for at in range(others + len(wanted)))
+    wrong = [id_ for id_ in some if id_ not in wanted][:others]
     return [(id_, 100.0 - at) for at, id_ in enumerate([*wrong, *wanted])]
 
 
 def raising(error: BaseException) -> Callable[..., Any]:
-    def rank(found: Found, query: Query) -> Any:
+    def rank(*_: Any) -> Any:
         raise error
 
     return rank
@@ -103,7 +98,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 def first(*scores: float) -> Callable[..., Any]:
     """The first item, with these scores."""
-    return lambda found, query: [(found.task.dataset.items[0].id, score) for score in scores]
+    return lambda task, *_: [(task.dataset.items[0].id, score) for score in scores]
 
 
 Compare = Callable[..., Any]
@@ -208,8 +203,8 @@ def test_a_folder_of_somebody_else_is_left_alone(compare: Compare, tmp_path: Pat
 # Tables
 
 
-def weaker(found: Found, query: Query) -> list[tuple[str, float]]:
-    return good(Found(found.task, 5), query)
+def weaker(task: Task, _others: int, query: Query) -> list[tuple[str, float]]:
+    return good(task, 5, query)
 
 
 def test_tables_and_advice_say_the_same(compare: Compare, tmp_path: Path) -> None:
@@ -254,11 +249,11 @@ def test_the_advice_names_who_wins_and_what_is_as_good_and_lighter() -> None:
 # Cuts
 
 
-def remembers(found: Found, query: Query) -> list[tuple[str, float]]:
+def remembers(task: Task, _others: int, query: Query) -> list[tuple[str, float]]:
     """Knows the training queries by heart: relevant items alone, and four times as many others
     behind them with scores as high as any; of other queries the first relevant item, at last.
     """
-    dataset, score = found.task.dataset, 9.0
+    dataset, score = task.dataset, 9.0
     wanted = sorted(dataset.relevant[query.id])
     others = [item.id for item in dataset.items if item.id not in wanted]
     known = {one.id for one in dataset.queries["train"]}
