@@ -15,9 +15,13 @@ pytestmark = [pytest.mark.drill, pytest.mark.model, pytest.mark.timeout(1800)]
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
-def quick(name: str, *more: str) -> Any:
-    command = [sys.executable, str(FOLDER / name), *more, "--quick", "--json"]
+def told(name: str, *more: str) -> Any:
+    command = [sys.executable, str(FOLDER / name), *more, "--json"]
     return json.loads(subprocess.check_output(command, text=True))
+
+
+def quick(name: str, *more: str) -> Any:
+    return told(name, *more, "--quick")
 
 
 @pytest.mark.skipif(
@@ -36,6 +40,17 @@ def test_whole_catalogues() -> None:
     steps = "load plan generate assemble push verify publish rerun"
     assert set(found["400"]) >= set(steps.split())
     assert all(row["peak_mb"] > 0 for row in found["400"].values())
+
+
+def test_ten_times_the_items_take_little_more_memory() -> None:
+    """150 MB for 90,000 items more, which cost 230 as objects. Ten of them are numbers an item, the
+    rest full batches.
+    """
+    found = told("bench_scale.py", "--no-server", "--items", "10000", "100000")
+    few, many = (
+        max(stage["anon_mb"] for stage in found[size].values()) for size in ("10000", "100000")
+    )
+    assert many < few + 150, "the coordinator's memory follows the size of the catalogue"
 
 
 def test_the_overhead_of_training() -> None:
