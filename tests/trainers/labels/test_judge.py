@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,12 @@ from tests.shops import read_jsonl, write_shop
 from tests.web_server import Answer, json_answer
 from trainers.labels.judge import agreement, parse
 
-COLOURS = ("red", "green", "blue")
-THINGS = ("chair", "lamp", "sofa", "table", "desk", "rug")
+PAIRS = list(product(("red", "green", "blue"), ("chair", "lamp", "sofa", "table", "desk", "rug")))
 ITEMS = [
     {"id": f"{colour}-{thing}", "title": f"{colour} {thing}", "text": f"a {thing} for the home"}
-    for colour in COLOURS
-    for thing in THINGS
+    for colour, thing in PAIRS
 ]
-QUERIES = [
-    {"id": f"q{number}", "text": f"{colour} {thing}"}
-    for number, (colour, thing) in enumerate((c, t) for c in COLOURS for t in THINGS)
-]
+QUERIES = [{"id": f"q{n}", "text": f"{colour} {thing}"} for n, (colour, thing) in enumerate(PAIRS)]
 LABELS = [
     {"query": query["id"], "item": item["id"], "grade": int(item["title"] == query["text"])}
     for query in QUERIES[:9]
@@ -39,15 +35,11 @@ LABELS = [
 ASKED = re.compile(r"Item: (?P<item>.*)\nDescription: .*\n\nSearch: (?P<query>.*)\n")
 
 
-def right_answer(body: dict[str, Any]) -> str:
-    """The level of a perfect judge: by the words that search and item share."""
-    found = ASKED.search(body["messages"][-1]["content"])
-    shared = set(found[1].split()) & set(found[2].split())
-    return ("bad", "poor", "excellent")[len(shared)]
-
-
 def grade(number: int, body: dict[str, Any]) -> Answer:
-    return json_answer(completion(json.dumps({"grade": right_answer(body)})))
+    """The answer of a perfect judge: by the words that search and item share."""
+    found = ASKED.search(body["messages"][-1]["content"])
+    level = ("bad", "poor", "excellent")[len({*found[1].split()} & {*found[2].split()})]
+    return json_answer(completion(json.dumps({"grade": level})))
 
 
 @pytest.fixture
@@ -165,5 +157,4 @@ def test_agreement_counted_by_hand() -> None:
     assert found.kappa == pytest.approx((0.75 - (0.4 * 0.45 + 0.6 * 0.55)) / (1 - 0.51), abs=1e-4)
     assert found.lean == 0.05
     assert agreement(pairs[:9]) is None
-    same = agreement([(True, 4)] * 12)
-    assert same.kappa == 1
+    assert agreement([(True, 4)] * 12).kappa == 1
