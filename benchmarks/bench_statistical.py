@@ -420,8 +420,8 @@ def pair_of(
         load_settings(None, [], otherwise={"dataset": table, "store": store, "generator": own})
     )
     vars(workspace)["dataset"] = dataset
-    pair = generated_pair(workspace)
-    item, query = (open_snapshot(workspace.store, pair[side]) for side in ("item", "query"))
+    pair = generated_pair(workspace, splits=())
+    item, query = (open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries))
     ensure_pushed(workspace.backend, item)
     tested = {one.id: dataset.relevant[one.id] for one in dataset.queries["test"]}
     serving, text = (
