@@ -14,6 +14,7 @@ import io
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import IO, Any
@@ -300,39 +301,6 @@ FLUSH_ANSWERS = 20_000
 """
 
 
-class _Writer:
-    # Answers on their way into the cache, a file after `most` or FLUSH_SECONDS; metrics count them.
-
-    def __init__(self, cache: GenerationCache, side: Side, most: int) -> None:
-        self._cache, self._most = cache, most
-        self.transient: dict[str, str] = {}
-        # Labels are looked up once, since `add` is called for every answer.
-        kinds = ("completion", "permanent_failure", "transient_failure")
-        self._kinds = [prometheus.ANSWERS.labels(side, kind) for kind in kinds]
-        self._tokens = prometheus.TOKENS.labels(side)
-        self._waiting: list[tuple[bytes, Answer]] = []
-        self._flushed = time.monotonic()
-
-    def add(self, key: bytes, answer: Answer) -> None:
-        self._waiting.append((key, answer))
-        completion, permanent, transient = self._kinds
-        if isinstance(answer, Completion):
-            completion.inc()
-            self._tokens.inc(answer.tokens)
-        elif answer.permanent:
-            permanent.inc()
-        else:
-            transient.inc()
-            self.transient[answer.id] = answer.reason
-        age = time.monotonic() - self._flushed
-        if len(self._waiting) >= self._most or age >= FLUSH_SECONDS:
-            self.flush()
-
-    def flush(self) -> None:
-        self._cache.add(self._waiting)
-        self._waiting, self._flushed = [], time.monotonic()
-
-
 def generate_into(
     cache: GenerationCache,
     side: Side,
@@ -356,19 +324,42 @@ def generate_into(
         StorageError: the cache can't be written.
     """
     asked: dict[str, bytes] = {}
-    unread, writer = iter(keyed), _Writer(cache, side, most or FLUSH_ANSWERS)
+    waiting: list[tuple[bytes, Answer]] = []
+    transient: dict[str, str] = {}
+    unread, written, most = iter(keyed), time.monotonic(), most or FLUSH_ANSWERS
     try:
         for answer in generator.generate(_requests(unread, asked)):
-            writer.add(asked.pop(answer.id), answer)
+            waiting.append((asked.pop(answer.id), answer))
+            if isinstance(answer, Failure) and not answer.permanent:
+                transient[answer.id] = answer.reason
+            if len(waiting) >= most or time.monotonic() - written >= FLUSH_SECONDS:
+                _write(cache, side, waiting)
+                written = time.monotonic()
             if each() is True:
-                return writer.transient
+                return transient
     finally:
-        writer.flush()
+        _write(cache, side, waiting)
     if left := [*asked, *(request.id for _, request in unread)]:
         raise RuntimeError(
             f"the generator left {len(left)} requests unanswered, such as {min(left)}"
         )
-    return writer.transient
+    return transient
+
+
+def _write(cache: GenerationCache, side: Side, waiting: list[tuple[bytes, Answer]]) -> None:
+    cache.add(waiting)
+    counts = Counter(_kind(answer) for _, answer in waiting)
+    for kind, count in counts.items():
+        prometheus.ANSWERS.labels(side, kind).inc(count)
+    tokens = sum(answer.tokens for _, answer in waiting if isinstance(answer, Completion))
+    prometheus.TOKENS.labels(side).inc(tokens)
+    waiting.clear()
+
+
+def _kind(answer: Answer) -> str:
+    if isinstance(answer, Completion):
+        return "completion"
+    return "permanent_failure" if answer.permanent else "transient_failure"
 
 
 def _requests(keyed: Iterable[Keyed], asked: dict[str, bytes]) -> Iterator[Request]:
