@@ -12,19 +12,23 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.records import Item
 from cogr.store import Store, file_sha256
+from indexers.generators import batched
 from indexers.generators.model_folders import digest as digest_of_model
 from indexers.generators.model_folders import first_line, model_folder, read_json, resolve_model
 from indexers.generators.statistical.ranking.matrices import Floats, unit
@@ -226,8 +230,8 @@ def _kept(store: Store) -> Callable[[list[str]], Floats]:
         return _by_onnx(Path(folder))
 
 
-def _by_onnx(folder: Path) -> Callable[[list[str]], Floats]:
-    """What encodes texts by ONNX Runtime, with the means of their tokens' vectors."""
+def _read_onnx(folder: Path) -> tuple[Any, Any]:
+    """The tokenizer and the session of ONNX Runtime."""
     try:
         from onnxruntime import InferenceSession, SessionOptions
         from tokenizers import Tokenizer
@@ -242,8 +246,8 @@ def _by_onnx(folder: Path) -> Callable[[list[str]], Floats]:
     try:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         options = SessionOptions()
-        # Spinning threads would keep both cores busy long after a query is encoded.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # A query's few tokens gain nothing by more, which wait for one another on a busy machine.
+        options.intra_op_num_threads = 1
         session = InferenceSession(folder / ONNX_FILE, options, ["CPUExecutionProvider"])
     except Exception as error:  # They have no narrower class in common.
         raise GeneratorError(
@@ -251,22 +255,32 @@ def _by_onnx(folder: Path) -> Callable[[list[str]], Floats]:
         ) from error
     tokenizer.enable_truncation(MOST_TOKENS)
     tokenizer.enable_padding()
+    return tokenizer, session
+
+
+def _by_onnx(folder: Path) -> Callable[[list[str]], Floats]:
+    """What encodes texts by ONNX Runtime, with the means of their tokens' vectors."""
+    tokenizer, session = _read_onnx(folder)
     inputs = {node.name for node in session.get_inputs()}
     names = [node.name for node in session.get_outputs()]
     vectors = next(
         name for name in ("last_hidden_state", "token_embeddings", *names) if name in names
     )
 
+    def together(texts: list[str]) -> Floats:
+        read = tokenizer.encode_batch(texts)
+        ids = np.array([row.ids for row in read], np.int64)
+        mask = np.array([row.attention_mask for row in read], np.int64)
+        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": ids * 0}
+        (found,) = session.run([vectors], {k: v for k, v in given.items() if k in inputs})
+        means: Floats = (found * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True)
+        return means.astype(np.float32)
+
     def encode(texts: list[str]) -> Floats:
-        rows = list[Floats]()
-        for at in range(0, len(texts), BATCH):
-            read = tokenizer.encode_batch(texts[at : at + BATCH])
-            ids = np.array([row.ids for row in read], np.int64)
-            mask = np.array([row.attention_mask for row in read], np.int64)
-            given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": ids * 0}
-            (found,) = session.run([vectors], {k: v for k, v in given.items() if k in inputs})
-            rows.append((found * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True))
-        return np.concatenate(rows).astype(np.float32)
+        if len(texts) <= BATCH:
+            return together(texts)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return np.concatenate([*pool.map(together, batched(texts, BATCH))])
 
     return encode
 
