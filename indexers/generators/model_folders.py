@@ -170,8 +170,8 @@ def check_adapter(folder: Path) -> None:
     weights = folder / "adapter_model.safetensors"
     if config.get("peft_type") != "LORA" or not weights.is_file():
         raise GeneratorError(
-            f"The folder {folder} holds no LORA adapter in {weights.name}, but a "
-            f"{config.get('peft_type')}; save a LoRA adapter there."
+            f"The adapter {folder}, a {config.get('peft_type')}, can't be used; it must be a LORA "
+            f"with its weights in {weights.name}."
         )
 
 

@@ -69,22 +69,15 @@ def test_an_unreachable_hub_is_a_service(monkeypatch: pytest.MonkeyPatch, tmp_pa
         models.resolve_model("cogr-tests/no-such-model")
 
 
-def test_adapters_are_checked(folder: Path, tmp_path: Path) -> None:
-    adapter = tmp_path / "adapter"
-    adapter.mkdir()
-    config = adapter / "adapter_config.json"
-
-    def refused(said: str) -> None:
+def test_adapters_are_checked(tmp_path: Path) -> None:
+    config = tmp_path / "adapter_config.json"
+    for kind in ("PROMPT_TUNING", "LORA"):
+        config.write_text(json.dumps({"peft_type": kind, "base_model_name_or_path": "a/base"}))
+        said = rf"a {kind}, can't be used; .* weights in adapter_model\.safetensors"
         with pytest.raises(GeneratorError, match=said):
-            models.check_adapter(adapter)
-
-    config.write_text('{"peft_type": "PROMPT_TUNING"}')
-    refused(r"no LORA adapter in adapter_model\.safetensors, but a PROMPT_TUNING")
-    config.write_text('{"peft_type": "LORA", "base_model_name_or_path": "somebody/base"}')
-    (adapter / "adapter_model.bin").write_bytes(b"")
-    refused(r"no LORA adapter in adapter_model\.safetensors")
-    with pytest.raises(GeneratorError, match="an adapter of somebody/base, not a model"):
-        models.resolve_model(str(adapter))
+            models.check_adapter(tmp_path)
+    with pytest.raises(GeneratorError, match="an adapter of a/base, not a model"):
+        models.resolve_model(str(tmp_path))
 
 
 def test_an_adapter_names_its_base(folder: Path, tmp_path: Path) -> None:
