@@ -12,9 +12,10 @@ from typing import Any
 from cogr.matching.mirror import Mirror
 from cogr.snapshots import Snapshot
 from indexers.workspace import Workspace
-from tests.drills.reader import TOP
 from tests.shops import SCRIPTED, rebuild_here, thing, write_jsonl, write_thing_shop
 
+TOP = 20
+"""Hits of a search that the reader compares."""
 CHANGED = 0.1
 """Share of the items that an update changes."""
 

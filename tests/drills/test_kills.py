@@ -18,7 +18,7 @@ import pytest
 
 from cogr.settings.serving import OpenSearchSettings
 from tests.drills.fire import Fire
-from tests.drills.servers import Node
+from tests.drills.nursery import Node
 
 KILLS = int(os.environ.get("DRILL_KILLS", "1000"))
 SEED = int(os.environ.get("DRILL_SEED", "0"))
