@@ -58,7 +58,6 @@ class ServedSide:
     index: str
     round: int
     normaliser: str
-    k_max: int
     field: str = KEYWORDS
 
 
@@ -233,7 +232,7 @@ def _read_field(into: str, found: Mapping[str, Any]) -> dict[Side, ServedSide]:
         if snapshot := snapshot_of(name, path):
             normaliser = str(fields.get(path, {}).get("meta", {}).get("normaliser", ""))
             round_ = int(snapshot.split("-")[1].removeprefix("r"))
-            return {"item": ServedSide(snapshot, into, round_, normaliser, 0, field=path)}
+            return {"item": ServedSide(snapshot, into, round_, normaliser, field=path)}
     return {}
 
 
@@ -285,7 +284,7 @@ class StoreIndex:
             # The first lookup opens the snapshot and loads parts of pyarrow, which takes longer
             # than a query's deadline.
             self._backend.lookup("a query", snapshot=snapshot)
-        return ServedSide(snapshot, "", manifest.round, manifest.normaliser, manifest.k_max)
+        return ServedSide(snapshot, "", manifest.round, manifest.normaliser)
 
     async def lookup(self, pair: Pair, text: str) -> Row | None:
         if pair.query is None:

@@ -209,7 +209,7 @@ def test_a_token_is_asked_for(tmp_path: Path) -> None:
 
 
 def pair(round_: int = 0) -> Pair:
-    return Pair(*(ServedSide(f"{side}-{round_}", side, round_, NORMALISER, 30) for side in SIDES))
+    return Pair(*(ServedSide(f"{side}-{round_}", side, round_, NORMALISER) for side in SIDES))
 
 
 async def test_a_follower_outlives_every_error(caplog: pytest.LogCaptureFixture) -> None:
