@@ -9,9 +9,10 @@ repository has. Formats, their files and their rules are in docs/datasets.md. No
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -124,20 +125,16 @@ def _csv(folder: Path, name: str, builder: Builder) -> Records | None:
 def _parquet(folder: Path, name: str, builder: Builder) -> Records | None:
     path = folder / f"{name}.parquet"
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path] if path.is_file() else []
-    return _rows(files, builder if name == "items" else None) if files else None
-
-
-_PARTS: Mapping[str, Part] = {"jsonl": _jsonl, "csv": _csv, "parquet": _parquet}
-
-
-def _rows(files: Iterable[Path], builder: Builder | None) -> Records:
     wanted, tell = None, None
-    if builder:
+    if name == "items":
         extra = builder.options.columns.sources(builder.options.fields)
         wanted = {*builder.options.columns.read(), *(source for _, source in extra)}
         tell = builder.has_fields
-    for path in files:
-        yield from parquet_rows(path, wanted, tell)
+    rows = (parquet_rows(path, wanted, tell) for path in files)
+    return chain.from_iterable(rows) if files else None
+
+
+_PARTS: Mapping[str, Part] = {"jsonl": _jsonl, "csv": _csv, "parquet": _parquet}
 
 
 def _read_beir(path: Path | None, builder: Builder) -> None:

@@ -113,13 +113,19 @@ class DPR(Embeddings):
     seeded = True
     usual = "google-bert/bert-base-multilingual-uncased"
     steps = 300
+    loops = 0
     grid = rates(5e-5, 2e-4, batch=32, negatives=1)
     fresh = rates(1e-3, 3e-3, batch=32, negatives=1)
 
     def train(self, task: Task, model: Any, params: Params) -> None:
-        """One training."""
-        rows = examples(task, bm25_negatives(task, params["negatives"]))
-        train_pairs(task, model, self.loss(model, params), rows, params, task.steps or self.steps)
+        """Train with BM25 negatives, and then in loops with those of the previous index."""
+        steps = max(1, (task.steps or self.steps) // (self.loops + 1))
+        negatives = bm25_negatives(task, params["negatives"])
+        for loop in range(self.loops + 1):
+            if loop:
+                negatives = mined_negatives(model, task, params["negatives"])
+            rows = examples(task, negatives)
+            train_pairs(task, model, self.loss(model, params), rows, params, steps)
 
     def loss(self, model: Any, params: Params) -> Any:  # noqa: ARG002
         """InfoNCE over a batch and its hard negatives, by cosine and a temperature of 0.05;
@@ -137,16 +143,6 @@ class ANCE(DPR):
 
     usual = "FacebookAI/roberta-base"
     loops = 2
-
-    def train(self, task: Task, model: Any, params: Params) -> None:
-        """The start with BM25 negatives, and the loops."""
-        steps = (task.steps or self.steps) // (self.loops + 1)
-        negatives = bm25_negatives(task, params["negatives"])
-        for loop in range(self.loops + 1):
-            if loop:
-                negatives = mined_negatives(model, task, params["negatives"])
-            rows = examples(task, negatives)
-            train_pairs(task, model, self.loss(model, params), rows, params, max(1, steps))
 
 
 class Splade(DPR):
