@@ -86,8 +86,8 @@ class Answered:
         }
 
     def table(self, *, explain: bool = False) -> Table:
-        """The query's keywords, the best items, and which keyword matched each; with `explain` also
-        where the keywords come from, weights, parts of each score, tiers and extra fields.
+        """The query's keywords, the best items with their extra fields, and which keyword matched
+        each; with `explain` also where the keywords come from, weights, parts of each score, tiers.
         """
         rows = [_row_of(hit, explain=explain) for hit in self.hits]
         source = f" ({_SPOKEN[self.source]})" if explain else ""
@@ -103,13 +103,17 @@ class Answered:
 
 
 def _row_of(hit: Hit, *, explain: bool) -> dict[str, Any]:
-    row = {"score": float(hit.score), "id": hit.id, "title": hit.text}
-    if not explain:
-        return {**row, "matched": ", ".join(hit.matched) + (" and its words" if hit.words else "")}
-    parts = sorted(hit.matched.items(), key=lambda pair: -pair[1])
-    parts += [("words of the title", hit.words)] if hit.words else []
-    matched = ", ".join(f"{word} {part:.3f}" for word, part in parts)
-    return {**row, "tier": hit.tier, "matched": matched, **hit.fields}
+    row: dict[str, Any] = {"score": float(hit.score), "id": hit.id, "title": hit.text}
+    if explain:
+        parts = sorted(hit.matched.items(), key=lambda pair: -pair[1])
+        parts += [("words of the title", hit.words)] if hit.words else []
+        row |= {
+            "tier": hit.tier,
+            "matched": ", ".join(f"{word} {part:.3f}" for word, part in parts),
+        }
+    else:
+        row["matched"] = ", ".join(hit.matched) + (" and its words" if hit.words else "")
+    return {**row, **hit.fields}
 
 
 def search(
