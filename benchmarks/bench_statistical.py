@@ -3,9 +3,13 @@ query.
 
 Reads nfcorpus, msrd, chorus, med and cacm from COGR_DATA_DIR; what is absent is left out. `shop` is
 the bundled sample shop. Run: python benchmarks/bench_statistical.py [--json] [--readability |
---new-items [--share 0.2] | --halves | --encoder FOLDER | --judge MODEL | --clicks | --curve]
-[--seed N] [NAME ...]. CPU seconds stand beside wall seconds, because other work on the machine
-stretches only the latter.
+--new-items [--share 0.2] | --served | --halves | --encoder FOLDER | --judge MODEL | --clicks |
+--curve] [--seed N] [NAME ...]. CPU seconds stand beside wall seconds, because other work on the
+machine stretches only the latter.
+
+With --served: what serves beside BM25 over title and text, on test queries: F1 of the set (BM25's
+is cut), nDCG@10, R@100 and R@1000 of the whole answer, and by how much each differs, with its
+standard error. The names stackfaq, dnb_subjects and melo_de are for this alone.
 
 With --halves: F1 and nDCG@10 over ten random halves of all queries, learned from one half and
 tested on the other: what few labels bring, and whether what serves orders at least as BM25 does.
@@ -75,7 +79,14 @@ from indexers.generators.statistical.ranking.matrices import unit
 from indexers.generators.statistical.storage import open_artefact, save
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
-from trainers.evaluation import MEASURES_OF_NEW, bm25, ensure_pushed, figures_of_new, served
+from trainers.evaluation import (
+    LONGEST,
+    MEASURES_OF_NEW,
+    bm25,
+    ensure_pushed,
+    figures_of_new,
+    served,
+)
 from trainers.rivals.measuring import paired_p
 from trainers.training.contest import generated_pair
 
@@ -88,6 +99,12 @@ TARGETS: Mapping[str, tuple[float, float | None]] = {
     "cacm": (0.32, None),
 }
 """Test F1 of the keywords at least, seconds to fit at most."""
+
+UNTUNED = ("stackfaq", "dnb_subjects", "melo_de")
+"""Data sets on which nothing was tuned: topics without labels, bare titles in German."""
+
+LOST = 0.005
+"""R@100 that what serves may lack beside BM25."""
 
 PRICES = (0, 0.0025, 0.005, 0.01, 0.02, 0.04)
 MOST_QUERIES = 1000
@@ -123,7 +140,8 @@ def load(name: str) -> Dataset:
     if name == "shop":
         return load_dataset("jsonl", CATALOGUE)
     folder = Path(os.environ.get("COGR_DATA_DIR", "")) / name
-    return load_dataset("beir", folder) if name in ("med", "cacm") else load_dataset(name)
+    beir = name in ("med", "cacm", *UNTUNED)
+    return load_dataset("beir", folder) if beir else load_dataset(name)
 
 
 def rows(name: str) -> Iterator[Row]:
@@ -414,6 +432,33 @@ def pair_of(
     """Means of `_of_artefact` for a pair of `statistical`; nDCG@10 of each test query by what
     serves, and by BM25.
     """
+    workspace, serving, text = _beside_text(dataset, store)
+    with workspace.generator("query") as generator:
+        figures = _of_artefact(generator.artefact, dataset, "test").mean(axis=0)
+    return figures, serving["nDCG@10"], text["nDCG@10"]
+
+
+def serves(name: str) -> Row:
+    """What serves and BM25 on the test queries: each measure of both, and their difference."""
+    with tempfile.TemporaryDirectory() as folder:
+        _, serving, text = _beside_text(load(name), folder)
+    notes: dict[str, Any] = {}
+    for measure, of in serving.items():
+        more = of - text[measure]
+        error = more.std(ddof=1) / more.size**0.5
+        notes[measure] = f"{text[measure].mean():.3f} -> {of.mean():.3f}"
+        notes[f"{measure} more"] = f"{more.mean():+.3f} ± {error:.3f}"
+    lost = float((text["R@100"] - serving["R@100"]).mean())
+    return Row(f"{name}: R@100, BM25 less what serves", lost, "", LOST, notes=notes)
+
+
+_Figures = Mapping[str, NDArray[np.float64]]
+
+
+def _beside_text(dataset: Dataset, store: str) -> tuple[Workspace, _Figures, _Figures]:
+    """A pair of `statistical` in a new store; measure -> figure of each test query, by what serves
+    and by BM25.
+    """
     own = {"name": "statistical", "statistical": {"encoder": "none"}}
     table = {"loader": "jsonl", "path": store}
     workspace = Workspace(
@@ -424,15 +469,13 @@ def pair_of(
     item, query = (open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries))
     ensure_pushed(workspace.backend, item)
     tested = {one.id: dataset.relevant[one.id] for one in dataset.queries["test"]}
-    serving, text = (
-        ranked(one.rankings, tested, cutoffs=(10,)).values["nDCG@10"]
-        for one in (
-            served(workspace, "test", item, query),
-            bm25(dataset, "test"),
-        )
-    )
-    with workspace.generator("query") as generator:
-        return _of_artefact(generator.artefact, dataset, "test").mean(axis=0), serving, text
+    found = []
+    for one in (served(workspace, "test", item, query), bm25(dataset, "test")):
+        sets = {id_: frozenset(ids) for id_, ids in one.runs.items()}
+        ranks = ranked(one.rankings, tested, cutoffs=(10, 100, LONGEST)).values
+        figures = {"F1": full_set(sets, tested).values["f1"]}
+        found.append(figures | {name: ranks[name] for name in ("nDCG@10", "R@100", "R@1000")})
+    return workspace, found[0], found[1]
 
 
 SEEDS = 3
@@ -648,6 +691,7 @@ def main() -> None:
     parser.add_argument("--new-items", action="store_true")
     parser.add_argument("--share", type=float, default=NEW_SHARE)
     parser.add_argument("--draws", type=int, default=NEW_DRAWS)
+    parser.add_argument("--served", action="store_true")
     parser.add_argument("--halves", action="store_true")
     parser.add_argument("--encoder", metavar="FOLDER")
     parser.add_argument("--judge", metavar="MODEL")
@@ -674,9 +718,10 @@ def main() -> None:
         report(every, as_json=arguments.json)
         return
     root = Path(os.environ.get("COGR_DATA_DIR", ""))
+    known = (*TARGETS, *UNTUNED) if arguments.served else TARGETS
     names = [
         name
-        for name in arguments.names or TARGETS
+        for name in arguments.names or known
         if name == "shop" or (os.environ.get("COGR_DATA_DIR") and (root / name).is_dir())
     ]
     if not names:
@@ -688,6 +733,8 @@ def main() -> None:
         sets = (sampled(load(name), arguments.sample) for name in names)
         how = (arguments.split, arguments.share, arguments.draws)
         every = (row for one in sets for row in new_items(one, *how))
+    elif arguments.served:
+        every = map(serves, names)
     elif arguments.halves:
         every = map(random_halves, names)
     elif arguments.encoder:
