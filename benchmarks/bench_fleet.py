@@ -38,15 +38,15 @@ from cogr.records import Advance
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from cogr.settings.indexing import RedisSettings
-from indexers.fleet.broker import Message
-from indexers.fleet.run_files import latest_run
-from indexers.fleet.worker import Worker
+from indexers.rebuild.fleet.broker import Message
+from indexers.rebuild.fleet.run_files import latest_run
+from indexers.rebuild.fleet.worker import Worker
 from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job, rebuild_side
 from indexers.workspace import Workspace
 from ops import servers
 from ops.servers import ValkeySpec
-from tests.indexers.fleet.fleet_worlds import LEAST, Fleet, fleet_in
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
+from tests.indexers.rebuild.fleet.fleet_worlds import LEAST, Fleet, fleet_in
 from tests.shops import write_thing_shop
 from tests.smollm2 import smollm2
 
@@ -91,7 +91,7 @@ def _rate(redis: RedisSettings, url: str, workers: int, entities: int) -> tuple[
         "generator.model": "fake",
         "generator.openai.base_url": url,
     }
-    settings |= {LEAST: 40, "indexers.fleet.worker.SHARD_SECONDS": 5}
+    settings |= {LEAST: 40, "indexers.rebuild.fleet.worker.SHARD_SECONDS": 5}
     with (
         tempfile.TemporaryDirectory() as folder,
         fleet_in(Path(folder), redis, entities, settings) as fleet,
@@ -200,7 +200,7 @@ def coordinate(size: int) -> dict[str, Any]:
     """One rebuild on a worker in this process; megabytes at the peak, after the data set was
     loaded, and before.
     """
-    from indexers.fleet import broker, coordinator
+    from indexers.rebuild.fleet import broker, coordinator
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,11 +20,16 @@ from cogr.keywords import NORMALISER
 from cogr.prompts import Cut, Prompter, cut_by_estimate, cut_by_tokenizer
 from cogr.records import Dataset, Side
 from cogr.settings import Settings, load_settings
-from cogr.settings.indexing import GeneratorSettings, Sampling
+from cogr.settings.indexing import (
+    KINDS,
+    EndpointSettings,
+    GeneratorSettings,
+    Sampling,
+    kind_of,
+)
 from cogr.snapshots import Snapshot, check_normalisers, list_snapshots, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.generators.statistical import LEAST_QUERIES
-from indexers.generators.statistical.generator import is_installed
 
 if TYPE_CHECKING:
     from indexers.backends import Backend
@@ -102,7 +107,8 @@ class Workspace:
 
     def _cut(self, side: Side, name: str | None) -> Cut:
         chosen = self.settings.generator.of(side)
-        if (name or chosen.name) not in ("vllm", "transformers") or chosen.model is None:
+        kind = KINDS.get(name or chosen.name)
+        if kind is None or kind.model != "process" or chosen.model is None:
             return cut_by_estimate
         from indexers.generators.model_folders import resolve_model, shared_tokenizer, with_base
 
@@ -141,7 +147,7 @@ class Workspace:
                 "extractive",
                 f"auto: {labelled} training queries have labels, statistical needs {LEAST_QUERIES}",
             )
-        if not is_installed():
+        if not KINDS["statistical"].is_installed:
             raise MissingExtraError(
                 f'{labelled} training queries have labels, so generator.name = "auto" means '
                 "statistical (extractive would not "
@@ -161,7 +167,7 @@ class Workspace:
         return make_generator(options, side, self.dataset, self.store)
 
     def _vocabulary(self, chosen: GeneratorSettings) -> str | None:
-        if chosen.name not in _CAN_BE_CONSTRAINED:
+        if kind_of(chosen.name).model != "process":
             return None
         serving = self.backend.serving().get("item")
         if serving is not None and read_manifest(self.store, serving).normaliser == NORMALISER:
@@ -207,28 +213,23 @@ def generator_options(
     Raises:
         SettingsError: an option that the kind needs is not set.
     """
-    endpoint = _endpoint(settings)
-    for key, value in (("model", settings.model), ("openai.base_url", endpoint["base_url"])):
-        if value is None and key in _NEEDS.get(settings.name, ()):
-            also = " or by OPENAI_BASE_URL" if key == "openai.base_url" else ""
-            raise SettingsError(
-                f"The generator {settings.name} needs generator.{key}; set it in the "
-                f"configuration, by --set{also}."
-            )
-    drawing = {"sampling": settings.sampling.model_dump(), "vocabulary": vocabulary, "k_max": k_max}
-    own: Mapping[str, Any] = {}
-    match settings.name:
-        case "statistical":
-            own = settings.statistical.model_dump()
-            if judge := settings.statistical.judge:
-                own |= {"judge": generator_options(judging(settings, judge))}
-        case "openai":
-            own = {"model": settings.model, "sampling": drawing["sampling"], **endpoint}
-        case "vllm":
-            own = _model(settings) | drawing | {"engine": settings.vllm}
-        case "transformers":
-            own = _model(settings) | drawing
-    return {"kind": settings.name, **own}
+    name, kind = settings.name, kind_of(settings.name)
+    table: Any = getattr(settings, name, {})
+    own: dict[str, Any] = {"kind": name}
+    own |= {"sampling": settings.sampling.model_dump()} if kind.model else {}
+    if kind.model and settings.model is None:
+        raise SettingsError(
+            f"The generator {name} needs generator.model; set it in the configuration or by --set."
+        )
+    if kind.model == "process":
+        own |= _model(settings) | {"vocabulary": vocabulary, "k_max": k_max}
+        return own | ({"engine": table} if table else {})
+    if kind.model == "endpoint":
+        return own | {"model": settings.model, **_endpoint(name, table)}
+    own |= dict(table)
+    if judge := own.get("judge"):
+        own["judge"] = generator_options(judging(settings, str(judge)))
+    return own
 
 
 def judging(settings: GeneratorSettings, kind: str) -> GeneratorSettings:
@@ -243,13 +244,19 @@ def _model(settings: GeneratorSettings) -> dict[str, Any]:
     return {"model": base, "adapter": adapter}
 
 
-def _endpoint(settings: GeneratorSettings) -> dict[str, Any]:
-    own = dict(settings.openai)
-    named = {
-        "base_url": os.environ.get("OPENAI_BASE_URL"),
-        "api_key": os.environ.get("OPENAI_API_KEY"),
-    }
-    return own | {key: value for key, value in named.items() if value and own[key] is None}
+def _endpoint(name: str, table: EndpointSettings) -> dict[str, Any]:
+    """The table with the variables that the client library reads, such as OPENAI_BASE_URL, in
+    place of what is not set.
+    """
+    variables = {key: f"{name}_{key}".upper() for key in ("base_url", "api_key")}
+    found = {key: os.environ.get(variable) or None for key, variable in variables.items()}
+    found |= {key: value for key, value in table if value is not None}
+    if found["base_url"] is None:
+        raise SettingsError(
+            f"The generator {name} needs generator.{name}.base_url; set it in the configuration, "
+            f"by --set or by {variables['base_url']}."
+        )
+    return found
 
 
 JUDGING = Sampling(temperature=0.0, top_p=1.0, top_k=0, max_tokens=48)
@@ -258,5 +265,3 @@ _SEPARATORS = {"bm25": "; ", "statistical": ", "}
 """Separators in a prompt. Semicolons separate titles, which are long; keywords look as they do in
 an answer.
 """
-_NEEDS = {"vllm": ("model",), "transformers": ("model",), "openai": ("model", "openai.base_url")}
-_CAN_BE_CONSTRAINED = ("vllm", "transformers")

@@ -486,7 +486,7 @@ class ValkeySpec(ServerSpec):
         return command, {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
 
     def check(self, _: Path, url: str, /) -> None:
-        from indexers.fleet.broker import server_version
+        from indexers.rebuild.fleet.broker import server_version
 
         server_version(RedisSettings(url=url))
 

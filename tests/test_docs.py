@@ -129,7 +129,7 @@ def paths() -> list[str]:
 
 
 def test_every_path_of_the_architecture_is_there(architecture: str, paths: list[str]) -> None:
-    """Short ones, as `rebuild/cache.py`, lie somewhere below a package."""
+    """Short ones, as `generators/cache.py`, lie somewhere below a package."""
     spans = re.findall(r"`([^` *]+)`", architecture)
     named = {span for span in spans if re.search(r"\w/|\.(py|md|sh|yaml|toml)$", span)}
     assert len(named) > 50

@@ -2,17 +2,21 @@
 `[generator]`, `[rebuild]` and `[redis]`.
 
 What they do is in `cogr.datasets`, `cogr.keywords`, `cogr.prompts`, `indexers.generators`,
-`indexers.rebuild` and `indexers.fleet`.
+`indexers.rebuild` and `indexers.rebuild.fleet`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal
 from urllib.parse import parse_qs
 
 from pydantic import ConfigDict, Field, SecretStr, field_validator
 
+from cogr.errors import GeneratorError
 from cogr.prompts import ItemVariant, QueryVariant, Template, read_templates
 from cogr.records import Side
 from cogr.settings.table import Table, check_url, http_url, usable_path
@@ -124,9 +128,73 @@ class PromptSettings(Table):
         return read_templates(self.templates)[side].varied(variant)
 
 
+@dataclass(frozen=True)
+class Kind:
+    """A kind of generator: what makes it, and what it needs.
+
+    Attributes:
+        module, options: its module in `indexers.generators`, and its class of options there.
+        model: where its language model runs. "process": in this one, which takes half a minute to
+            load, so that it answers no single query; its completions may be constrained to known
+            keywords. "endpoint": behind the `base_url` of its own table of `[generator]`. "":
+            it has none, and answers a query in milliseconds.
+        reads_data: whether it is made from the data set.
+        packages, extra: what has to be installed, and the extra that brings it.
+    """
+
+    module: str
+    options: str
+    model: Literal["process", "endpoint", ""] = ""
+    reads_data: bool = False
+    packages: tuple[str, ...] = ()
+    extra: str = ""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it can answer one query while a shopper waits."""
+        return self.model != "process"
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether its packages are here."""
+        return all(map(find_spec, self.packages))
+
+
+KINDS: Mapping[str, Kind] = {
+    "statistical": Kind(
+        *("statistical.generator", "StatisticalOptions"),
+        reads_data=True,
+        packages=("lightgbm", "scipy"),
+        extra="statistical",
+    ),
+    "extractive": Kind("extractive", "ExtractiveOptions", reads_data=True),
+    "vllm": Kind("vllm_lm", "VllmOptions", "process", packages=("vllm",), extra="vllm"),
+    "transformers": Kind(
+        *("transformers_lm", "LocalModelOptions", "process"),
+        packages=("torch", "transformers"),
+        extra="train",
+    ),
+    "openai": Kind("openai_api", "OpenAIOptions", "endpoint", packages=("openai",), extra="openai"),
+    "scripted": Kind("extractive", "Options"),
+}
+"""Every kind of generator. Its own settings are the table of its name in `GeneratorSettings`."""
+
+# Their choices follow from KINDS, which a test checks; types can't be computed.
 GeneratorName = Literal[
     "auto", "statistical", "extractive", "vllm", "transformers", "openai", "scripted"
 ]
+Judge = Literal["vllm", "transformers", "openai"]
+Live = Literal["auto", "statistical", "extractive", "openai", "none"]
+
+
+def kind_of(name: str) -> Kind:
+    """The kind of that name. Raises GeneratorError."""
+    if name not in KINDS:
+        raise GeneratorError(
+            f"The generator {name} is unknown; take one of {', '.join(KINDS)}, or a version of "
+            "CoGR that has it."
+        )
+    return KINDS[name]
 
 
 class Sampling(Table):
@@ -176,7 +244,7 @@ class StatisticalSettings(Table):
             "auto: a MiniLM, if it can be fetched; none"
         ),
     )
-    judge: Literal["openai", "transformers", "vllm"] | None = Field(
+    judge: Judge | None = Field(
         None,
         description=(
             "A generator whose model, generator.model, is asked whether items near the ranker's "

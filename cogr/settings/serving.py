@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator
 
+from cogr.settings.indexing import Live
 from cogr.settings.table import LONGEST, Table, check_url, http_url, usable_path
 
 _OWN_FIELDS = ("item_id", "keywords", "text")
@@ -92,9 +93,6 @@ class OpenSearchSettings(Table):
                     "opensearch.password"
                 )
         return url
-
-
-Live = Literal["auto", "statistical", "extractive", "openai", "none"]
 
 
 class ServingSettings(Table):

@@ -111,7 +111,7 @@ def status(
 
     Reads the store; needs no broker.
     """
-    from indexers.fleet.run_files import overview
+    from indexers.rebuild.fleet.run_files import overview
 
     sides = SIDES if side is None else [side]
     found = {one: run for one in sides if (run := overview(call.workspace.store, one)) is not None}

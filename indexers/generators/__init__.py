@@ -1,10 +1,11 @@
-"""The protocol that every generator follows, and the registry that makes one by its kind.
+"""The protocol that every generator follows, and what makes one by its kind
+(`cogr.settings.indexing.KINDS`).
 
 A generator takes requests and streams completions or failures. It knows nothing of snapshots,
 caches or shards. It answers every request exactly once, in any order, by id. `cogr.prompts` cuts
 texts and writes prompts; `cogr.keywords` parses completions.
 
-The registry imports a kind's module only when it is asked for. Such a module defines a subclass of
+A kind's module is imported only when it is asked for. Such a module defines a subclass of
 `Options` and a function `make(options, context)`. None of these modules imports torch,
 transformers or vllm before it generates.
 """
@@ -23,10 +24,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from cogr.errors import GeneratorError
+from cogr.errors import GeneratorError, MissingExtraError
 from cogr.keywords import cut_to_budget, parse, self_keyword
 from cogr.prompts import Prompt
 from cogr.records import Dataset, Entity, Query, Side
+from cogr.settings.indexing import kind_of
 from cogr.snapshots import Row, rounded
 from cogr.store import Store
 
@@ -101,6 +103,9 @@ class Generator(AbstractContextManager["Generator"]):
     the cache key. A generator that reads entities may answer that one needs no keywords.
     """
 
+    keeps_memory: ClassVar[bool] = False
+    """Whether its memory is free only at the end of the process."""
+
     @property
     @abstractmethod
     def fingerprint(self) -> Mapping[str, object]:
@@ -121,6 +126,18 @@ class Generator(AbstractContextManager["Generator"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class EndpointGenerator(Generator):
+    """A generator whose model is behind an endpoint, and may be asked in an event loop."""
+
+    @abstractmethod
+    def client(self) -> Any:
+        """A client of the endpoint, for `ask`; close it (`await client.close()`)."""
+
+    @abstractmethod
+    async def ask(self, client: Any, request: Request) -> Answer:
+        """One answer. Raises ServiceError and GeneratorError as of `generate`."""
 
 
 def batched(things: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -172,17 +189,6 @@ class Context(NamedTuple):
     store: Store | None
 
 
-KINDS: Mapping[str, tuple[str, str]] = {
-    "extractive": ("extractive", "ExtractiveOptions"),
-    "statistical": ("statistical.generator", "StatisticalOptions"),
-    "vllm": ("vllm_lm", "VllmOptions"),
-    "openai": ("openai_api", "OpenAIOptions"),
-    "transformers": ("transformers_lm", "LocalModelOptions"),
-    "scripted": ("extractive", "Options"),
-}
-"""Kind -> its module and its class of options."""
-
-
 def make_generator(
     settings: Mapping[str, Any],
     side: Side,
@@ -195,21 +201,23 @@ def make_generator(
         settings: `kind` and that kind's options, as a table of the configuration has them.
 
     Raises:
-        GeneratorError: an option that can't be used, or a model; in one sentence.
+        GeneratorError: an unknown kind, an option that can't be used, or a model; in one sentence.
         MissingExtraError: the kind needs a package that is not installed.
     """
     rest = dict(settings)
-    kind = rest.pop("kind")
-    module_name, options = KINDS[kind]
-    module = import_module(f"indexers.generators.{module_name}")
+    name = rest.pop("kind")
+    kind = kind_of(name)
+    if not kind.is_installed:
+        raise MissingExtraError(f"The generator {name}", kind.extra)
+    module = import_module(f"indexers.generators.{kind.module}")
     try:
-        checked = getattr(module, options).model_validate(rest)
+        checked = getattr(module, kind.options).model_validate(rest)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         message = first["msg"].removeprefix("Value error, ")
         raise GeneratorError(
-            f"The generator {kind} can't use its option {where}: {message}."
+            f"The generator {name} can't use its option {where}: {message}."
         ) from error
     made: Generator = module.make(checked, Context(side, dataset, store))
     return made

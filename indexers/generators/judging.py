@@ -20,8 +20,8 @@ from cogr.prompts import Prompt
 from cogr.records import Item, Query
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Generator, Request, make_generator
+from indexers.generators.cache import GenerationCache, Keys, generate_into, request_key
 from indexers.generators.model_folders import read_json, with_base
-from indexers.rebuild.cache import GenerationCache, Keys, generate_into, request_key
 
 SYSTEM = "You judge search results."
 PAIR = "\n\nItem: {title}\nDescription: {text}\n\nSearch: {query}"

@@ -333,13 +333,10 @@ class LocalModelGenerator(Generator):
     """
 
     kind: ClassVar[str]
-    packages: ClassVar[tuple[str, ...]]
-    extra: ClassVar[str]
 
     def __init__(self, options: LocalModelOptions, store: Store | None = None) -> None:
-        for package in (*self.packages, *(["peft"] if options.adapter else [])):
-            if importlib.util.find_spec(package) is None:
-                raise MissingExtraError(f"The generator {self.kind}", self.extra)
+        if options.adapter and importlib.util.find_spec("peft") is None:
+            raise MissingExtraError(f"The generator {self.kind}, of a LoRA adapter,", "train")
         self.options = options
         self.folder = resolve_model(options.model)
         if options.adapter:

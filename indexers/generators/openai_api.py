@@ -10,7 +10,6 @@ own message. Parameters that the endpoint refuses are left out, see `FORMS`.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
-from cogr.errors import GeneratorError, MissingExtraError, ServiceError
+from cogr.errors import GeneratorError, ServiceError
 from cogr.settings.indexing import Sampling
 from cogr.settings.table import check_url
 from indexers.generators import (
@@ -27,8 +26,8 @@ from indexers.generators import (
     Answer,
     Completion,
     Context,
+    EndpointGenerator,
     Failure,
-    Generator,
     Options,
     Request,
     decided,
@@ -50,6 +49,7 @@ _LIKELIEST = 20
 """Tokens whose log-probabilities are asked for, the most that OpenAI's own endpoint gives."""
 _FAILED_IN_A_ROW = 20
 """After so many failures the endpoint counts as unreachable."""
+_MALFORMED = (AttributeError, TypeError, LookupError, ValueError)
 _SAID = 300
 _TOO_LONG = ("context length", "context_length", "too long", "too many tokens", "max_model_len")
 
@@ -79,16 +79,10 @@ class OpenAIOptions(Options):
         return url
 
 
-class OpenAIGenerator(Generator):
-    """Chat completions of an OpenAI-compatible endpoint.
-
-    Raises:
-        MissingExtraError: the package openai is not installed.
-    """
+class OpenAIGenerator(EndpointGenerator):
+    """Chat completions of an OpenAI-compatible endpoint."""
 
     def __init__(self, options: OpenAIOptions) -> None:
-        if importlib.util.find_spec("openai") is None:
-            raise MissingExtraError("The generator openai", "openai")
         self.options = options
         # Kept from shard to shard, so that what was learned about the endpoint is not lost.
         self._form = 0
@@ -148,7 +142,6 @@ class OpenAIGenerator(Generator):
             loop.run_until_complete(_stop(client, running))
 
     def client(self) -> Any:
-        """A client of the endpoint, for `ask`; close it (`await client.close()`)."""
         from openai import AsyncOpenAI
 
         key = self.options.api_key.get_secret_value() if self.options.api_key else "none"
@@ -160,7 +153,6 @@ class OpenAIGenerator(Generator):
         )
 
     async def ask(self, client: Any, request: Request) -> Answer:
-        """One answer. Raises ServiceError and GeneratorError as of `generate`."""
         import openai
 
         try:
@@ -183,7 +175,7 @@ class OpenAIGenerator(Generator):
             ) from error
         except openai.APIStatusError as error:
             return self._refused_by(request, error)
-        except (AttributeError, TypeError, LookupError, ValueError) as error:
+        except (openai.OpenAIError, *_MALFORMED) as error:
             reason = f"the answer is not a completion ({_said_by(error)})"
             return Failure(request.id, reason, permanent=False)
 
@@ -192,7 +184,7 @@ class OpenAIGenerator(Generator):
             tokens = response.choices[0].logprobs.content[0].top_logprobs
             listed = [(one.token.strip().casefold(), math.exp(one.logprob)) for one in tokens]
             least = min(p for _, p in listed)
-        except (AttributeError, TypeError, LookupError, ValueError) as error:
+        except _MALFORMED as error:
             raise GeneratorError(
                 f"The endpoint {self._endpoint} gives no log-probabilities with the model "
                 f"{self.options.model!r}; take one that does as the judge."

@@ -42,7 +42,7 @@ class TransformersGenerator(LocalModelGenerator):
     The same requests in the same order with the same seed give the same text on the same machine.
     """
 
-    kind, packages, extra = "transformers", ("torch", "transformers"), "train"
+    kind = "transformers"
 
     @cached_property
     def _model(self) -> Any:

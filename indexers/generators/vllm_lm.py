@@ -67,7 +67,8 @@ class VllmGenerator(LocalModelGenerator):
     """
 
     options: VllmOptions
-    kind, packages, extra = "vllm", ("vllm",), "vllm"
+    kind = "vllm"
+    keeps_memory = True
 
     def __init__(self, options: VllmOptions, store: Store | None = None) -> None:
         super().__init__(options, store)

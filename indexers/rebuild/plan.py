@@ -35,8 +35,8 @@ from cogr.records import (
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.generators import Completion, Generator, Request, batched
+from indexers.generators.cache import GenerationCache, Keys, generate_into, request_key
 from indexers.generators.statistical.generator import Statistical
-from indexers.rebuild.cache import GenerationCache, Keys, generate_into, request_key
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace

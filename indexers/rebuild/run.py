@@ -13,10 +13,11 @@ from typing import Any, Literal
 from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError, SnapshotError
 from cogr.matching.mirror import Mirror
 from cogr.records import ProgressBar, Query, Say, Side
+from cogr.settings.indexing import KINDS
 from cogr.snapshots import Row, Snapshot
 from indexers.generators import batched
 from indexers.generators.statistical import LEAST_QUERIES
-from indexers.generators.statistical.generator import KeptFit, Statistical, is_installed
+from indexers.generators.statistical.generator import KeptFit, Statistical
 from indexers.inspection import remarks
 from indexers.lease import REBUILD_SECONDS, Lease, held_lease, lease_to_rebuild
 from indexers.rebuild.assembly import Rebuilt, freeze
@@ -194,8 +195,8 @@ class Run:
         with self.bar(f"keywords of {WHOSE[self.side]}", len(plan.missing)) as advance:
             # A kept fit takes seconds, and workers fit for themselves.
             if workers == "celery" and not isinstance(job.generator, KeptFit):
-                from indexers.fleet.broker import Broker, queue_of
-                from indexers.fleet.coordinator import Coordinator
+                from indexers.rebuild.fleet.broker import Broker, queue_of
+                from indexers.rebuild.fleet.coordinator import Coordinator
 
                 settings = job.workspace.generator_settings(self.side, self.request.generator)
                 broker = Broker(self.workspace.settings.redis, queue_of(self.side, settings))
@@ -256,7 +257,7 @@ def weigher(workspace: Workspace, *, serving: bool) -> Weigh | None:
     Args:
         serving: weigh for the items that serve, and else for the store's newest ones.
     """
-    if not workspace.settings.keywords.weights or not is_installed():
+    if not workspace.settings.keywords.weights or not KINDS["statistical"].is_installed:
         return None
     if len(workspace.dataset.queries.get("train", ())) < LEAST_QUERIES:
         return None

@@ -25,6 +25,7 @@ from cogr.datasets.reading import Sheet
 from cogr.errors import DataError
 from cogr.keywords import parse, self_keyword
 from cogr.records import Query, Say
+from cogr.settings.indexing import KINDS
 from cogr.snapshots import (
     RULES,
     Manifest,
@@ -39,7 +40,7 @@ from cogr.snapshots import (
 )
 from cogr.snapshots.writing import HEAVIEST, write_snapshot
 from indexers.generators import Completion, Request, query_row
-from indexers.generators.statistical.generator import Statistical, is_installed
+from indexers.generators.statistical.generator import Statistical
 from indexers.workspace import Workspace
 
 MOST_PINS = 10
@@ -272,7 +273,8 @@ def _written(workspace: Workspace, base: Snapshot, texts: Collection[str]) -> It
     """
     ids = {hashlib.blake2b(one.encode(), digest_size=8).hexdigest(): one for one in texts}
     queries = [Query(f"rule-{id_}", text) for id_, text in sorted(ids.items())]
-    if queries and base.manifest.generator.get("kind") == "statistical" and is_installed():
+    learned = base.manifest.generator.get("kind") == "statistical"
+    if queries and learned and KINDS["statistical"].is_installed:
         with workspace.generator("query", "statistical") as fitted:
             assert isinstance(fitted, Statistical)
             items = workspace.backend.serving().get("item")

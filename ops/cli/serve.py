@@ -1,7 +1,7 @@
 """`cogr-ops serve` and `worker`: options of the processes that run until they are
 stopped: the query expander and the workers of rebuilds.
 
-The work itself is in `ops.expander` and `indexers.fleet`.
+The work itself is in `ops.expander` and `indexers.rebuild.fleet`.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def worker(
     Needs the configuration and the store of the coordinator. SIGTERM or Ctrl-C ends it between two
     answers; nothing is lost.
     """
-    from indexers.fleet.broker import printable
-    from indexers.fleet.worker import serve
+    from indexers.rebuild.fleet.broker import printable
+    from indexers.rebuild.fleet.worker import serve
     from indexers.telemetry import logs, prometheus
     from indexers.workspace import Workspace
 

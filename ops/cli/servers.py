@@ -190,7 +190,7 @@ def missing_packages(extra: str = "") -> list[str]:
 
 def _configured(config: Path | None) -> Iterator[Finding]:
     from indexers.backends.opensearch.client import Cluster
-    from indexers.fleet.broker import server_version
+    from indexers.rebuild.fleet.broker import server_version
 
     try:
         settings = load_settings(config, otherwise={"dataset": {"loader": "jsonl"}})

@@ -12,19 +12,21 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from cogr.errors import CogrError, SettingsError
 from cogr.prompts import Prompter
 from cogr.records import Query
+from cogr.settings.indexing import kind_of
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Manifest, Row, read_manifest
 from indexers.generators import (
     Answer,
     Completion,
+    EndpointGenerator,
     Generator,
     Request,
     fingerprint_hash,
+    make_generator,
     query_row,
 )
 from indexers.generators.statistical.generator import Statistical
@@ -32,17 +34,12 @@ from indexers.workspace import Workspace, generator_options
 from ops.expander.precomputed import Pair
 from ops.expander.upstream import MODEL_CONCURRENCY, BadAnswerError, Metrics, Upstream
 
-if TYPE_CHECKING:
-    from indexers.generators.openai_api import OpenAIGenerator
-
 log = logging.getLogger(__name__)
 
 MODEL_SECONDS = 10.0
 """What a model may take for an answer: language models need seconds, and what comes after the
 deadline is cached for who asks next.
 """
-IN_PROCESS = ("statistical", "extractive", "scripted")
-"""Kinds of generators that answer a query in milliseconds in this process."""
 
 
 class LocalModel:
@@ -67,22 +64,16 @@ class LocalModel:
 
 
 class EndpointModel:
-    """A language model behind an OpenAI-compatible endpoint, such as vLLM. One attempt a query."""
+    """A language model behind an endpoint. One attempt a query."""
 
-    def __init__(self, generator: OpenAIGenerator, prompter: Prompter, k_max: int) -> None:
+    def __init__(self, generator: EndpointGenerator, prompter: Prompter, k_max: int) -> None:
         self._generator, self._prompter, self._k_max = generator, prompter, k_max
         self._client = generator.client()
         self._turns = asyncio.Semaphore(MODEL_CONCURRENCY)
 
     async def ask(self, text: str) -> Row | None:
-        from openai import OpenAIError
-
-        request = _request(text, self._prompter)
-        try:
-            async with self._turns:
-                answer = await self._generator.ask(self._client, request)
-        except OpenAIError as error:
-            raise BadAnswerError("the endpoint gave no valid answer") from error
+        async with self._turns:
+            answer = await self._generator.ask(self._client, _request(text, self._prompter))
         row = _row(answer, text, self._k_max)
         return row if row and row.keywords else None
 
@@ -169,8 +160,6 @@ class Models:
         self._of, self.state = pair, kind
 
     def _made(self, pair: Pair) -> tuple[str, Model | None]:
-        if self._live == "none":
-            return "none", None
         workspace = self._open()
         side = pair.query or pair.item
         known = side is not None and side.snapshot in workspace.store.list("snapshots")
@@ -178,9 +167,12 @@ class Models:
         kind = (
             str(manifest.generator.get("kind")) if self._live == "auto" and manifest else self._live
         )
-        if kind == "openai":
-            return kind, self._endpoint(workspace, pair)
-        if kind not in IN_PROCESS or (manifest is None and pair != Pair()):
+        if kind in ("none", "auto"):
+            return "none", None
+        made = kind_of(kind)
+        if made.model == "endpoint":
+            return kind, self._endpoint(workspace, kind, pair)
+        if not made.is_live or (manifest is None and pair != Pair()):
             return "none", None
         items = pair.item.snapshot if pair.item else None
         return kind, self._local(workspace, kind, manifest, items)
@@ -206,18 +198,16 @@ class Models:
         model.answer("a query")
         return model
 
-    def _endpoint(self, workspace: Workspace, pair: Pair) -> Model:
-        from indexers.generators.openai_api import OpenAIGenerator, OpenAIOptions
-
+    def _endpoint(self, workspace: Workspace, kind: str, pair: Pair) -> Model:
         name = self._name or workspace.settings.generator.of("query").model
         if name is None:
             raise SettingsError(
-                "The live generator is openai, but neither --model nor generator.model names its "
+                f"The live generator is {kind}, but neither --model nor generator.model names its "
                 "model."
             )
         name = name.replace("{round}", str(pair.round))
-        chosen = workspace.generator_settings("query", "openai").model_copy(update={"model": name})
-        options = {key: value for key, value in generator_options(chosen).items() if key != "kind"}
-        once = OpenAIOptions.model_validate({**options, "retries": 0, "timeout": MODEL_SECONDS})
-        prompter = workspace.prompter("query", "openai")
-        return EndpointModel(OpenAIGenerator(once), prompter, self._k_max)
+        chosen = workspace.generator_settings("query", kind).model_copy(update={"model": name})
+        once = {**generator_options(chosen), "retries": 0, "timeout": MODEL_SECONDS}
+        generator = make_generator(once, "query")
+        assert isinstance(generator, EndpointGenerator)
+        return EndpointModel(generator, workspace.prompter("query", kind), self._k_max)

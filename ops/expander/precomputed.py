@@ -34,7 +34,7 @@ from cogr.store import Store
 from indexers.backends.opensearch.foreign_field import snapshot_of
 from indexers.backends.opensearch.indexes import alias_name
 from indexers.backends.opensearch.search import KEYWORDS, MAX_CLAUSES, lookup_body
-from indexers.fleet.broker import PREFIX, url_of
+from indexers.rebuild.fleet.broker import PREFIX, url_of
 from indexers.workspace import Workspace
 from ops.expander.upstream import (
     MAX_IN_FLIGHT,

@@ -17,7 +17,7 @@ import typer.main
 import yaml
 
 from cogr.settings import Settings, known_keys, load_settings
-from indexers.fleet.broker import queue_of
+from indexers.rebuild.fleet.broker import queue_of
 from indexers.workspace import Workspace
 from ops.expander.app import create_app
 from ops.expander.expander import make_parts

@@ -30,8 +30,8 @@ from cogr.snapshots import Snapshot, open_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.indexes import read_index
-from indexers.fleet.run_files import overview
 from indexers.lease import read_lease
+from indexers.rebuild.fleet.run_files import overview
 from tests.drills.catalogue import TOP, Catalogue, answers
 from tests.drills.nursery import Broker, Node, Nursery, killed
 
@@ -39,12 +39,12 @@ LEASE_SECONDS = 2.0
 # Workers die of the drill and not of entities: none of these may be set aside for it.
 ALTERED = json.dumps(
     {
-        "indexers.fleet.coordinator.LAST_DEATHS": 50,
-        "indexers.fleet.coordinator.POLL_SECONDS": 0.1,
-        "indexers.fleet.coordinator.LOOK_SECONDS": 0.5,
-        "indexers.fleet.broker.INSPECT_SECONDS": 0.5,
+        "indexers.rebuild.fleet.coordinator.LAST_DEATHS": 50,
+        "indexers.rebuild.fleet.coordinator.POLL_SECONDS": 0.1,
+        "indexers.rebuild.fleet.coordinator.LOOK_SECONDS": 0.5,
+        "indexers.rebuild.fleet.broker.INSPECT_SECONDS": 0.5,
         "indexers.lease.REBUILD_SECONDS": LEASE_SECONDS,
-        "indexers.rebuild.cache.FLUSH_ANSWERS": 32,
+        "indexers.generators.cache.FLUSH_ANSWERS": 32,
     }
 )
 SLOW = ("tests.indexers.faulty", json.dumps({"delay": 0.003}))

@@ -26,7 +26,7 @@ from typing import Any
 from cogr.errors import CogrError
 from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import OpenSearchSettings
-from indexers.fleet.broker import make_app
+from indexers.rebuild.fleet.broker import make_app
 from ops.servers import OpenSearchSpec, ServerSpec, ValkeySpec, start, stop
 from tests.owned_servers import BRIEF, start_owned
 
@@ -38,7 +38,7 @@ IMPORTED = (
     "celery.worker.strategy",
     "indexers.backends.opensearch",
     "indexers.cli.snapshots",
-    "indexers.fleet.worker",
+    "indexers.rebuild.fleet.worker",
     "indexers.generators.extractive",
     "indexers.rebuild.update",
     "kombu.transport.redis",

@@ -161,7 +161,7 @@ def test_a_password_in_a_url_is_shown_by_no_command_however_it_is_spelt(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     """The steps have no divisor in common with the lists: each of their members is met."""
-    monkeypatch.setattr("indexers.fleet.coordinator.PATIENCE_SECONDS", 1)
+    monkeypatch.setattr("indexers.rebuild.fleet.coordinator.PATIENCE_SECONDS", 1)
     # `stop` ends all servers that it knows: here none, not those of other tests.
     monkeypatch.setenv("COGR_CACHE_DIR", str(shop.folder / "cache"))
     for user, key, where, line in CASES[::step]:

@@ -22,6 +22,7 @@ import numpy as np
 from cogr.datasets.builder import place
 from cogr.errors import DataError, GeneratorError
 from cogr.records import SPLITS, Dataset, Query
+from cogr.settings.indexing import KINDS
 from cogr.store import Store
 from indexers.generators import Completion, Generator, Request, make_generator
 from indexers.generators.judging import PAIR, Answers, Pair
@@ -49,7 +50,6 @@ _CHARACTERS_PER_TOKEN = 4
 _ANSWER_TOKENS = 12
 _LEVEL = re.compile(rf"\b({'|'.join(LEVELS)})\b", re.IGNORECASE)
 _GRADE = re.compile(r"\{[^{}]*\"grade\"\s*:\s*\"(\w+)\"[^{}]*\}")
-_CANNOT_JUDGE = ("auto", "statistical", "extractive")
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def _generator(workspace: Workspace, name: str | None) -> Generator:
     """The generator of the query side, with greedy decoding."""
     settings = workspace.settings.generator.of("query")
     chosen = name or settings.name
-    if chosen in _CANNOT_JUDGE:
+    if chosen not in KINDS or KINDS[chosen].reads_data:
         raise GeneratorError(
             f"The generator {chosen} can't judge: name a language model with --generator or "
             "generator.name (openai, transformers or vllm)."

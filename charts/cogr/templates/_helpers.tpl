@@ -275,7 +275,7 @@ checksum/config: {{ include "cogr.config" .root | sha256sum }}
 {{- dict "name" $name "model" ($own.model | default $generator.model | default "") | toJson }}
 {{- end }}
 
-{{/* The broker's list of a side's shards: what indexers.fleet.broker names it */}}
+{{/* The broker's list of a side's shards: what indexers.rebuild.fleet.broker names it */}}
 {{- define "cogr.queueOf" -}}
 {{- $generator := include "cogr.generatorOf" . | fromJson -}}
 {{- $digest := $generator.model | sha256sum | trunc 8 -}}

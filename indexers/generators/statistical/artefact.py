@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.optimize import minimize
@@ -38,10 +38,6 @@ from indexers.generators.statistical.ranking.ranker import Ranker
 from indexers.generators.statistical.ranking.text_index import TextIndex, item_text
 from indexers.generators.statistical.ranking.training_queries import TrainingQueries
 from indexers.text import phrases
-
-if TYPE_CHECKING:
-    from indexers.generators.statistical.judge_evidence import JudgeEvidence
-    from indexers.generators.statistical.stacking import Stack
 
 PRIOR = 4.0
 """Weight, in queries, of the prior that confidence equals expected F1."""
@@ -130,6 +126,26 @@ class Spelled:
     value: float
 
 
+class Evidence(Protocol):
+    """Changes the p of a query's candidates, or adds some (`judge_evidence`, `stacking`)."""
+
+    def __call__(self, query: Query, items: Ints, p: Floats) -> tuple[Ints, Floats]: ...
+
+
+class PairEvidence(Evidence, Protocol):
+    """Evidence of earlier pairs: queries for which they retrieve something have a multiplier and a
+    calibration of their own.
+    """
+
+    @property
+    def multiplier(self) -> float: ...
+    @property
+    def calibration(self) -> Calibration: ...
+    @property
+    def lineage(self) -> dict[str, object]: ...
+    def retrieved(self, query: Query) -> Sequence[Ints]: ...
+
+
 @dataclass(frozen=True)
 class Artefact:
     """A fitted ranker, an item index, and the rules that turn the ranker's results into keywords.
@@ -152,8 +168,8 @@ class Artefact:
     digests: Sequence[str]
     facts: Mapping[str, Any]
     editor: Editor | None = None
-    judged: JudgeEvidence | None = None
-    stack: Stack | None = None
+    judged: Evidence | None = None
+    stack: PairEvidence | None = None
 
     def changed(self, **parts: object) -> Artefact:
         """The artefact with some parts replaced. What it has computed already is kept."""
@@ -278,7 +294,7 @@ class Artefact:
             round(float(self._scale(query).calibration(np.array(spelled.value))), 4),
         )
 
-    def _scale(self, query: Query) -> Stack | Artefact:
+    def _scale(self, query: Query) -> PairEvidence | Artefact:
         """What has the multiplier and the calibration of a query."""
         return self.stack if self.stack and self.stack.retrieved(query) else self
 

@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from cogr.datasets.builder import DEV_SHARE, by_hash
-from cogr.errors import MissingExtraError, SnapshotError
+from cogr.errors import SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Item, Query
+from cogr.settings.indexing import KINDS
 from cogr.store import Store
 from indexers.generators import (
     Answer,
@@ -440,7 +440,7 @@ def new_ids(dataset: Dataset, store: Store) -> frozenset[str]:
     """The items that the labels cannot know: those that the data set says are new, and those that
     came after a fit to the same labels.
     """
-    fits = _latest(store) if is_installed() else []
+    fits = _latest(store) if KINDS["statistical"].is_installed else []
     if not fits:
         return dataset.new
     from indexers.generators.statistical.storage import known_before
@@ -477,11 +477,6 @@ def options_hash(fingerprint: Mapping[str, Any]) -> str:
     return fingerprint_hash({key: of for key, of in fingerprint.items() if key not in _OF_DATA})
 
 
-def is_installed() -> bool:
-    """Whether the extra `statistical` is here."""
-    return all(map(find_spec, ("lightgbm", "scipy")))
-
-
 def fit_of(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     """The fingerprint of the fit alone, without evidence and without what later items joined."""
     without = (EVIDENCE, STACKING, JUDGE, JOINED)
@@ -500,10 +495,8 @@ def old_fits(store: Store, snapshots: Iterable[Manifest]) -> list[str]:
 
 
 def make(options: StatisticalOptions, context: Context) -> Statistical:
-    """The registry's entry. Raises MissingExtraError without LightGBM."""
+    """The registry's entry."""
     side, dataset, store = context
-    if not is_installed():
-        raise MissingExtraError("The generator statistical", "statistical")
     assert dataset is not None
     assert store is not None
     if options.language == DETECT:

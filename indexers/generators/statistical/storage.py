@@ -29,6 +29,7 @@ from cogr.keywords import NORMALISER
 from cogr.mapped import Strings
 from cogr.records import Query
 from cogr.store import Store, storage_errors
+from indexers.generators.cache import read_table
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.edits import Editor
 from indexers.generators.statistical.item_keywords import ItemKeywords
@@ -36,7 +37,6 @@ from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.ranking.matrices import Csr, filled
 from indexers.generators.statistical.ranking.ranker import Ranker
 from indexers.generators.statistical.ranking.text_index import GRAM_BITS, PairSignals, TextIndex
-from indexers.rebuild.cache import read_table
 from indexers.text import Analyser
 
 FORMAT = 8

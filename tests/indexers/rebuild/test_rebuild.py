@@ -28,7 +28,7 @@ from indexers.rebuild.plan import Carried, Job, make_plan, prompts_for
 from indexers.rebuild.run import generate_and_freeze
 from indexers.workspace import Workspace
 from tests.indexers.faulty import Faulty
-from tests.indexers.fleet.fleet_worlds import listening
+from tests.indexers.rebuild.fleet.fleet_worlds import listening
 from tests.shops import SCRIPTED, training_shop, write_thing_shop
 
 ITEMS = [Item(f"i{n:03d}", f"Title {n}", f"text of {n % 7} words") for n in range(100)]
@@ -58,7 +58,7 @@ def test_only_what_changed_is_generated(tmp_path: Path) -> None:
 def test_a_service_that_goes_away_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexers.rebuild.cache.FLUSH_ANSWERS", 10)
+    monkeypatch.setattr("indexers.generators.cache.FLUSH_ANSWERS", 10)
     with pytest.raises(ServiceError):
         rebuilt(tmp_path, Faulty(away_after=37))
     staying = Faulty()
@@ -136,7 +136,7 @@ def test_a_querys_weights_and_confidence_are_kept_and_an_items_are_not(tmp_path:
 def test_kills_at_random_moments_leave_the_snapshot_of_an_undisturbed_run(
     tmp_path: Path, most: int
 ) -> None:
-    altered = json.dumps({"indexers.rebuild.cache.FLUSH_ANSWERS": 16})
+    altered = json.dumps({"indexers.generators.cache.FLUSH_ANSWERS": 16})
     faulty = ("tests.indexers.faulty", json.dumps({"delay": 0.002}))
     rebuild = ("rebuild", "--side", "item", "--json")
     config = ("-c", str(write_thing_shop(tmp_path, 300, SCRIPTED)))

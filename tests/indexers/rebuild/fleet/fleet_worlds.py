@@ -19,21 +19,21 @@ from typing import Any
 
 from cogr.settings.indexing import RedisSettings
 from cogr.store import Store
-from indexers.fleet.run_files import Overview, overview
+from indexers.rebuild.fleet.run_files import Overview, overview
 from indexers.workspace import Workspace
 from tests.shops import rebuild_here, write_thing_shop
 
-LEAST = "indexers.fleet.coordinator.LEAST"
-LAST_DEATHS = "indexers.fleet.coordinator.LAST_DEATHS"
+LEAST = "indexers.rebuild.fleet.coordinator.LEAST"
+LAST_DEATHS = "indexers.rebuild.fleet.coordinator.LAST_DEATHS"
 CONSTANTS = {
     LEAST: 16,
     LAST_DEATHS: 3,
-    "indexers.fleet.coordinator.POLL_SECONDS": 0.1,
-    "indexers.fleet.coordinator.LOOK_SECONDS": 0.5,
-    "indexers.fleet.broker.INSPECT_SECONDS": 1,
-    "indexers.fleet.worker.SHARD_SECONDS": 180,
+    "indexers.rebuild.fleet.coordinator.POLL_SECONDS": 0.1,
+    "indexers.rebuild.fleet.coordinator.LOOK_SECONDS": 0.5,
+    "indexers.rebuild.fleet.broker.INSPECT_SECONDS": 1,
+    "indexers.rebuild.fleet.worker.SHARD_SECONDS": 180,
     "indexers.lease.REBUILD_SECONDS": 3,
-    "indexers.rebuild.cache.FLUSH_ANSWERS": 8,
+    "indexers.generators.cache.FLUSH_ANSWERS": 8,
 }
 """Constants that a test may set like settings, and their values here."""
 FAULTS = ("accidents", "delay")
@@ -60,7 +60,7 @@ class Fleet:
         """
         values = {"redis.url": str(self.redis.url), **self.settings, **more}
         constants = {name: values.pop(name, usual) for name, usual in CONSTANTS.items()}
-        constants["indexers.fleet.broker.PREFIX"] = self.prefix
+        constants["indexers.rebuild.fleet.broker.PREFIX"] = self.prefix
         faults = {name: values.pop(name) for name in FAULTS if name in values}
         faulty = ("tests.indexers.faulty", json.dumps(faults)) if faults else ()
         sets = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]

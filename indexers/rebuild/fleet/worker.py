@@ -22,10 +22,11 @@ from pydantic import ValidationError
 
 from cogr.errors import CogrError, GeneratorError
 from cogr.records import Side
-from indexers.fleet.broker import TASK, Message, make_app, queue_of
-from indexers.fleet.run_files import Attempt, AttemptState, FleetRun, RunFolder
+from cogr.settings.indexing import kind_of
 from indexers.generators import Generator, fingerprint_hash, make_generator
-from indexers.rebuild.cache import GenerationCache, generate_into
+from indexers.generators.cache import GenerationCache, generate_into
+from indexers.rebuild.fleet.broker import TASK, Message, make_app, queue_of
+from indexers.rebuild.fleet.run_files import Attempt, AttemptState, FleetRun, RunFolder
 from indexers.telemetry import logs, prometheus
 from indexers.workspace import Workspace, generator_options
 
@@ -104,8 +105,7 @@ class Worker:
         if loaded is not None:
             if not _difference(run.fingerprint, loaded.fingerprint):
                 return loaded
-            if loaded.fingerprint.get("kind") == "vllm":
-                # It frees its memory only at the end of its process.
+            if loaded.keeps_memory:
                 self.restart_needed = True
                 raise GeneratorError("This worker starts anew with another generator.")
             self.close()
@@ -122,11 +122,10 @@ class Worker:
         # Opened anew, since the data set may have changed.
         workspace = Workspace(self._workspace.settings)
         settings = workspace.generator_settings(run.side, self._kind)
-        reads_it = settings.name in ("extractive", "statistical")
         # The coordinator chose the item snapshot for which queries are written.
         vocabulary, k_max = run.fingerprint.get("vocabulary"), int(run.fingerprint.get("k_max", 30))
         options = generator_options(settings, vocabulary, k_max)
-        dataset = workspace.dataset if reads_it else None
+        dataset = workspace.dataset if kind_of(settings.name).reads_data else None
         return make_generator(options, run.side, dataset, self._store)
 
     def _try(self, run: FleetRun, attempt: RunningAttempt) -> None:

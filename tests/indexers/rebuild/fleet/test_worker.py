@@ -11,12 +11,12 @@ import pytest
 
 from cogr.errors import GeneratorError
 from cogr.settings import load_settings
-from indexers.fleet.worker import RunningAttempt, Worker
 from indexers.generators.extractive import Scripted
+from indexers.rebuild.fleet.worker import RunningAttempt, Worker
 from indexers.workspace import Workspace
 from tests.indexers.faulty import faulty
-from tests.indexers.fleet.in_process import SHARD, begin, missing, task
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
+from tests.indexers.rebuild.fleet.in_process import SHARD, begin, missing, task
 from tests.shops import write_thing_shop
 
 
@@ -40,8 +40,8 @@ def test_a_worker_leaves_the_rest_when_time_or_run_is_over(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, *, over: bool
 ) -> None:
     run, folder = begin(workspace)
-    monkeypatch.setattr("indexers.fleet.worker.LOOK_SECONDS", 0.05)
-    monkeypatch.setattr("indexers.fleet.worker.SHARD_SECONDS", 60 if over else 0.1)
+    monkeypatch.setattr("indexers.rebuild.fleet.worker.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("indexers.rebuild.fleet.worker.SHARD_SECONDS", 60 if over else 0.1)
     monkeypatch.setattr("indexers.generators.extractive.Scripted", faulty(delay=0.02))
     worker = Worker(workspace, "here")
     begun = RunningAttempt.begin
@@ -107,7 +107,8 @@ def test_an_engine_that_can_t_be_changed_in_its_process_ends_the_worker(
     run, _ = begin(workspace)
     worker = Worker(workspace, "here")
     worker.generator_of(run)
-    monkeypatch.setattr(Scripted, "fingerprint", {"kind": "vllm"})
+    monkeypatch.setattr(Scripted, "fingerprint", {"kind": "another"})
+    monkeypatch.setattr(Scripted, "keeps_memory", True)
     assert "starts anew" in worker.take(task(run))
     assert worker.restart_needed
 
@@ -135,7 +136,7 @@ def test_a_worker_whose_generator_hangs_ends(workspace: Workspace, tmp_path: Pat
     run, folder = begin(workspace)
     program = (
         "from pathlib import Path; from cogr.settings import load_settings\n"
-        "from indexers.fleet import worker; from indexers.generators import extractive\n"
+        "from indexers.rebuild.fleet import worker; from indexers.generators import extractive\n"
         "from indexers.workspace import Workspace; from tests.indexers.faulty import faulty\n"
         "worker.STUCK_SECONDS = 0.4; extractive.Scripted = faulty(accidents={'i7': 'hang'})\n"
         f"workspace = Workspace(load_settings(Path({str(tmp_path / 'cogr.toml')!r})))\n"

@@ -10,7 +10,7 @@ from redis import Redis
 
 from cogr.errors import ServiceError, SettingsError
 from cogr.settings.indexing import GeneratorSettings, RedisSettings
-from indexers.fleet.broker import Broker, make_app, printable, queue_of, url_of
+from indexers.rebuild.fleet.broker import Broker, make_app, printable, queue_of, url_of
 
 
 @pytest.mark.parametrize(

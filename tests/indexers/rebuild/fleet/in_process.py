@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from indexers.fleet.broker import Message
-from indexers.fleet.run_files import FleetRun, RunFolder, new_run
-from indexers.fleet.worker import Worker
+from indexers.rebuild.fleet.broker import Message
+from indexers.rebuild.fleet.run_files import FleetRun, RunFolder, new_run
+from indexers.rebuild.fleet.worker import Worker
 from indexers.rebuild.plan import make_plan
 from indexers.rebuild.run import RebuildRequest, make_job
 from indexers.workspace import Workspace

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from cogr.settings.indexing import GeneratorSettings, RedisSettings
-from indexers.fleet.run_files import latest_run
 from indexers.generators.vllm_lm import VllmGenerator, VllmOptions, let_modules_be_read
+from indexers.rebuild.fleet.run_files import latest_run
 from indexers.workspace import generator_options
-from tests.indexers.fleet.fleet_worlds import LEAST, Fleet, ended, fleet_in
+from tests.indexers.rebuild.fleet.fleet_worlds import LEAST, Fleet, ended, fleet_in
 from tests.indexers.telemetry.test_telemetry import scraped
 from tests.smollm2 import smollm2
 

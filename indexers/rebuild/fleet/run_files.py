@@ -26,8 +26,8 @@ from cogr.prompts import Prompt
 from cogr.records import Item, Query, Side
 from cogr.store import Store
 from indexers.generators import Request
+from indexers.generators.cache import Keyed
 from indexers.lease import read_lease
-from indexers.rebuild.cache import Keyed
 
 R = TypeVar("R", bound="Record")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cogr.settings import load_settings
-from indexers.fleet import coordinator
+from indexers.rebuild.fleet import coordinator
 from indexers.workspace import Workspace
 from tests.shops import write_thing_shop
 

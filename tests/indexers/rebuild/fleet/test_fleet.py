@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from cogr.settings.indexing import RedisSettings
-from indexers.fleet.run_files import latest_run, overview
 from indexers.generators import Failure
 from indexers.lease import read_lease
+from indexers.rebuild.fleet.run_files import latest_run, overview
 from tests.indexers.faulty import faulty
-from tests.indexers.fleet.fleet_worlds import LAST_DEATHS, LEAST, Fleet, ended, fleet_in
+from tests.indexers.rebuild.fleet.fleet_worlds import LAST_DEATHS, LEAST, Fleet, ended, fleet_in
 from tests.indexers.telemetry.test_telemetry import scraped
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Failure
-from indexers.rebuild.cache import GenerationCache, Keys, Missing
+from indexers.generators.cache import GenerationCache, Keys, Missing
 from tests.damages import HARMS, damage
 
 # Few first and few second halves: keys that share one half are not the same.
@@ -97,7 +97,7 @@ def test_a_reader_that_fails_leaves_whole_segments_alone(
     cache.add([(key(1), Completion("e1", "sofa", 1))])
     error = pa.ArrowMemoryError("malloc of size 64 failed")
     with monkeypatch.context() as short:
-        short.setattr("indexers.rebuild.cache.read_table", Mock(side_effect=error))
+        short.setattr("indexers.generators.cache.read_table", Mock(side_effect=error))
         with pytest.raises(MemoryError):
             answers(cache, [1])
     assert answers(cache, [1]) == [Completion("e1", "sofa", 1)]

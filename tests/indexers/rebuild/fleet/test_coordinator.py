@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from cogr.errors import ServiceError, StorageError
-from indexers.fleet.run_files import new_run, overview
-from indexers.fleet.worker import Worker
 from indexers.rebuild.assembly import Rebuilt
+from indexers.rebuild.fleet.run_files import new_run, overview
+from indexers.rebuild.fleet.worker import Worker
 from indexers.rebuild.update import UpdateRequest, update_side
 from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace
 from tests.damages import HARMS, damage, files_below
 from tests.indexers.faulty import faulty
-from tests.indexers.fleet.in_process import Straight, begin, missing, task
+from tests.indexers.rebuild.fleet.in_process import Straight, begin, missing, task
 from tests.shops import rebuild_here, write_jsonl
 
 Rebuild = Callable[[Worker], Rebuilt]
@@ -35,7 +35,7 @@ def rebuild_by(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Rebuild
     """Rebuilds on a worker of this process."""
 
     def rebuild(worker: Worker) -> Rebuilt:
-        monkeypatch.setattr("indexers.fleet.broker.Broker", lambda *_: Straight(worker))
+        monkeypatch.setattr("indexers.rebuild.fleet.broker.Broker", lambda *_: Straight(worker))
         return rebuild_here(workspace, push=False, workers="celery")
 
     return rebuild
@@ -64,7 +64,7 @@ def test_a_service_that_is_away_stops_the_rebuild_and_the_next_one_goes_on(
 ) -> None:
     told = "no answer 2 times in a row.*went away after 11 answers"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("indexers.fleet.coordinator.SETBACKS", 2)
+        patch.setattr("indexers.rebuild.fleet.coordinator.SETBACKS", 2)
         patch.setattr("indexers.generators.extractive.Scripted", faulty(away_after=11))
         with pytest.raises(ServiceError, match=told):
             rebuild_by(Worker(workspace, "one"))
@@ -86,7 +86,7 @@ def test_workers_with_another_store_stop_the_rebuild(
             workspace.store.remove("cache")
             return said
 
-    monkeypatch.setattr("indexers.fleet.coordinator.SETBACKS", 1)
+    monkeypatch.setattr("indexers.rebuild.fleet.coordinator.SETBACKS", 1)
     with pytest.raises(StorageError, match="20 answers that workers reported are not in"):
         rebuild_by(Elsewhere(workspace, "one"))
 
@@ -163,7 +163,7 @@ def test_an_update_on_workers_equals_a_local_one(
 ) -> None:
     """Only what changed reaches the workers."""
     straight: Any = Straight(Worker(workspace, "here"))
-    monkeypatch.setattr("indexers.fleet.broker.Broker", lambda *_: straight)
+    monkeypatch.setattr("indexers.rebuild.fleet.broker.Broker", lambda *_: straight)
     first = rebuild_here(workspace).snapshot.id
     records = [{"id": "i1", "title": "another", "text": "thing"}, {"id": "i2", "deleted": True}]
     changes = write_jsonl(tmp_path / "changes.jsonl", records)

@@ -14,11 +14,11 @@ from pyroaring import BitMap
 
 from cogr.errors import ServiceError, StorageError
 from cogr.records import Advance, Say
-from indexers.fleet.broker import Broker, Message
-from indexers.fleet.run_files import Attempt, FleetRun, new_run
 from indexers.generators import Failure
+from indexers.generators.cache import Missing
 from indexers.lease import Lease
-from indexers.rebuild.cache import Missing
+from indexers.rebuild.fleet.broker import Broker, Message
+from indexers.rebuild.fleet.run_files import Attempt, FleetRun, new_run
 from indexers.rebuild.plan import Job, Plan
 from indexers.telemetry import logs, prometheus
 from indexers.telemetry.prometheus import stage
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 LEAST, MOST, SHARDS = 16, 4096, 64
 """Entities of a shard, at least and at most, and into how many shards a round is cut within these
 bounds; later rounds have no least. A worker leaves what it can't do in time
-(`indexers.fleet.worker.SHARD_SECONDS`) to the next round.
+(`indexers.rebuild.fleet.worker.SHARD_SECONDS`) to the next round.
 """
 POLL_SECONDS = 1.0
 """How often the coordinator looks at the cache."""
