@@ -142,9 +142,7 @@ def prepare(settings: OpenSearchSettings, folder: Path, data: str, *, vectors: b
     lsa = Lsa(workspace.dataset.items) if vectors else None
     fill(cluster, index, workspace, lsa)
     ids = [rebuilt(workspace, side) for side in ("item", "query")]
-    merged = ForeignIndex(workspace, index, "cogr_keywords").publish(
-        ids[:1], lambda _: None, gate=False
-    )
+    merged = ForeignIndex(workspace.into(index)).publish(ids[:1], lambda _: None, gate=False)
     cluster.call("POST", f"/{index}/_refresh", doing="refreshing")
     asked = open_snapshot(workspace.store, ids[1])
     return Shop(cluster, workspace, index, merged.field, asked.by_id, lsa)

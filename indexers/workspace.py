@@ -92,7 +92,14 @@ class Workspace:
             return MemoryBackend(self.store)
         from indexers.backends.opensearch import OpenSearchBackend
 
-        return OpenSearchBackend(self.settings.opensearch, self.store)
+        settings = self.settings
+        return OpenSearchBackend(settings.opensearch, self.store, settings.serving.into)
+
+    def into(self, index: str) -> Workspace:
+        """The same workspace with another `serving.into.index`."""
+        settings = self.settings.model_copy(deep=True)
+        settings.serving.into.index = index
+        return Workspace(settings)
 
     def prompter(self, side: Side, name: str | None = None) -> Prompter:
         """The prompter of one side, for the generator of that name (that of the settings when

@@ -88,6 +88,8 @@ class Settings(BaseSettings):
     def _backend_has_url(self) -> Settings:
         if self.backend == "opensearch" and not self.opensearch.url:
             raise ValueError("backend is opensearch, but opensearch.url is not set")
+        if self.serving.into.index and self.backend_name == "memory":
+            raise ValueError("serving.into.index is in OpenSearch, but opensearch.url is not set")
         return self
 
     @property

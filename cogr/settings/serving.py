@@ -1,5 +1,6 @@
 """Settings of what serves: the tables `[publish]`, `[opensearch]` and `[serving]`, the query
-expander's; and of what processes say, `[log]` and `[metrics]`.
+expander's, with `[serving.into]`, an index that the user owns; and of what processes say, `[log]`
+and `[metrics]`.
 
 What they do is in `indexers.release`, `indexers.backends`, `ops.expander` and `indexers.telemetry`;
 why the expander's defaults are as they are: docs/serving.md.
@@ -36,10 +37,6 @@ class PublishSettings(Table):
     )
     fields: tuple[str, ...] = Field(
         (), description="Items' fields to publish, such as price, for filters, facets and sorting"
-    )
-    text_fields: tuple[str, ...] = Field(
-        (),
-        description="Fields of serving.into in which the expander's clause searches: title^2",
     )
 
     _is_path = field_validator("rules")(usable_path)
@@ -95,6 +92,27 @@ class OpenSearchSettings(Table):
         return url
 
 
+class IntoSettings(Table):
+    """An index that you own, where the items' keywords serve as a field, instead of CoGR's own."""
+
+    index: str = Field(
+        "",
+        pattern=r"^[^\s,*?/]*$",
+        description="The index, or an alias of it; every command then means what serves there",
+    )
+    field: str = Field(
+        "cogr_keywords",
+        pattern=r"^[a-z][a-z0-9_]*$",
+        description="Name of the keyword field, and prefix of those of snapshots",
+    )
+    id_field: str = Field(
+        "_id", min_length=1, description="The documents' field that holds the item's id: sku"
+    )
+    text_fields: tuple[str, ...] = Field(
+        (), description="Fields in which a query's text is searched beside its keywords: title^2"
+    )
+
+
 class ServingSettings(Table):
     """The query expander: queries in, keywords and an OpenSearch clause out, within a deadline."""
 
@@ -111,11 +129,7 @@ class ServingSettings(Table):
             "unless that is a language model in this process"
         ),
     )
-    into: str = Field(
-        "",
-        pattern=r"^[^\s,*?/]*$",
-        description="Your own index, or its alias, with keywords from publish --into",
-    )
+    into: IntoSettings = Field(default_factory=IntoSettings)
     token: SecretStr | None = Field(
         None, description="Bearer token that POST /expand requires; never printed"
     )

@@ -13,10 +13,13 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as checked_dataclass
 
 from cogr.records import Advance, FieldValue, Side
-from cogr.snapshots import Row, Snapshot
+from cogr.snapshots import Row, Snapshot, why_no_pair
 
 Keywords = Sequence[str] | Mapping[str, float]
 """The query of a search: normalised keywords, or keyword -> weight, above 0."""
@@ -118,6 +121,59 @@ class Listed:
     complete: bool
 
 
+@checked_dataclass(frozen=True, slots=True, config=ConfigDict(strict=True, extra="ignore"))
+class ServedSide:
+    """One side of what serves: the snapshot's id, the index to search ("" in memory) and its field
+    of keywords, and facts of its manifest.
+    """
+
+    snapshot: Annotated[str, Field(min_length=1)]
+    index: str
+    round: int
+    normaliser: str
+    field: str = "keywords"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What serves, seen at one moment. Either side may be absent. `flaws` are sentences about what
+    is missing or wrong; `advice` is the command that mends it, "" where nothing does.
+    """
+
+    item: ServedSide | None = None
+    query: ServedSide | None = None
+    flaws: tuple[str, ...] = field(default=(), compare=False)
+    advice: str = field(default="", compare=False)
+
+    @property
+    def ids(self) -> Mapping[Side, str | None]:
+        """The snapshot that serves each side, or None."""
+        return {
+            "item": self.item.snapshot if self.item else None,
+            "query": self.query.snapshot if self.query else None,
+        }
+
+    @property
+    def mismatch(self) -> str:
+        """Why the two sides are not a pair; "" where they are one, or one is absent."""
+        return why_no_pair(self.item, self.query) if self.item and self.query else ""
+
+    @property
+    def matches(self) -> bool:
+        """Whether both sides serve and make a pair."""
+        return self.item is not None and self.query is not None and not self.mismatch
+
+    @property
+    def round(self) -> int:
+        """The round of the item side; -1 without one."""
+        return self.item.round if self.item else -1
+
+    @property
+    def name(self) -> str:
+        """The ids of both snapshots, which identify the pair."""
+        return ":".join(id_ or "none" for id_ in self.ids.values())
+
+
 class Backend(Protocol):
     """A place to which snapshots are pushed and where they are searched. `catalogue` names it in
     file names, unique among the places to which snapshots of one store are published.
@@ -151,7 +207,12 @@ class Backend(Protocol):
         """
 
     def serving(self) -> Mapping[Side, str | None]:
-        """The snapshot that serves each side, or None."""
+        """The snapshot that serves each side, or None: the ids of `pair`."""
+
+    def pair(self) -> Pair:
+        """What serves, read by one request or from one file. `indexers.serving` compares it with
+        what was published last.
+        """
 
     def list(self) -> Sequence[Listed]:
         """Every pushed snapshot, by side and id."""

@@ -47,8 +47,10 @@ from indexers.backends import (
     Hit,
     Keywords,
     Listed,
+    Pair,
     Pushed,
     SearchResult,
+    ServedSide,
     Tier,
     Verified,
     Words,
@@ -159,6 +161,7 @@ class MemoryBackend:
         self._store = store
         # Both sides of the serving pair, and both of another pair.
         self._opened = lru_cache(maxsize=4)(lambda id_: Opened(open_snapshot(store, id_)))
+        self._side = lru_cache(maxsize=4)(self._read_side)
 
     def push(self, snapshot: Snapshot) -> Pushed:
         """Note the snapshot. Idempotent."""
@@ -208,6 +211,11 @@ class MemoryBackend:
         """The snapshot that serves each side, or None."""
         known = self._read(_SERVING, _PAIR) or {}
         return {side: known.get(side) for side in SIDES}
+
+    def pair(self) -> Pair:
+        """What serves. Raises SnapshotError where a manifest is damaged."""
+        sides = {side: self._side(id_) for side, id_ in self.serving().items() if id_}
+        return Pair(sides.get("item"), sides.get("query"))
 
     def list(self) -> Sequence[Listed]:
         """Every pushed snapshot, by side and id."""
@@ -294,6 +302,10 @@ class MemoryBackend:
 
     def _write_note(self, snapshot_id: str, *, verified: bool) -> None:
         self._store.write_json(_note_path(snapshot_id), {"verified": verified})
+
+    def _read_side(self, snapshot_id: str) -> ServedSide:
+        manifest = read_manifest(self._store, snapshot_id)
+        return ServedSide(snapshot_id, "", manifest.round, manifest.normaliser)
 
     def _manifest(self, snapshot_id: str) -> Manifest | None:
         try:

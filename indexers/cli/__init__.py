@@ -21,6 +21,7 @@ from indexers.telemetry.terminal import progress_bar
 
 if TYPE_CHECKING:
     from indexers.release.external import ForeignIndex
+    from indexers.workspace import Workspace
 
 app = console.program(
     "cogr-index",
@@ -126,17 +127,7 @@ IntoOption = Annotated[
     str | None,
     Option(
         metavar="INDEX",
-        help="An index of your own (or its alias), such as the product index, instead of CoGR's.",
-    ),
-]
-FieldOption = Annotated[
-    str, Option(help="With --into: name of the keyword field, and prefix of those of snapshots.")
-]
-IdFieldOption = Annotated[
-    str,
-    Option(
-        "--id-field",
-        help="With --into: the documents' field that holds the item's id, such as sku.",
+        help="An index of your own (or its alias), in place of serving.into.index.",
     ),
 ]
 
@@ -147,9 +138,7 @@ def publish(
     call: Call,
     snapshots: Annotated[
         list[str] | None,
-        Argument(
-            help="One snapshot, or a pair. With --into or publish.rules, what serves by default."
-        ),
+        Argument(help="One snapshot, or a pair; with publish.rules or serving.into, what serves."),
     ] = None,
     *,
     gate: Annotated[
@@ -159,26 +148,23 @@ def publish(
         bool, Option(help="Let them serve; otherwise only push them, beside what serves.")
     ] = True,
     into: IntoOption = None,
-    field: FieldOption = "cogr_keywords",
-    id_field: IdFieldOption = "_id",
 ) -> None:
     """Publish snapshots, all of them by one atomic switch.
 
-    What is not in the backend yet is written there and verified first. With --into, write an item
-    snapshot to a field of an index of your own, and let searches use it, together with its query
-    snapshot if you name one.
+    What is not in the backend yet is written there and verified first. Items go to a field of the
+    index of serving.into, where one is set, and searches use it together with the query snapshot.
     """
     from indexers.release import release
 
-    workspace, ids = call.workspace, snapshots or []
-    if into:
+    workspace, ids = _workspace(call, into), snapshots or []
+    if index := _own_index(workspace):
         if not switch:
-            raise UserError("--no-switch and --into exclude each other; leave one of them out.")
-        merged = _index(call, into, field, id_field).publish(ids, console.note, gate=gate)
-        call.show(f"Serving in {into}", merged.as_dict())
+            raise UserError("--no-switch is for CoGR's own indexes; leave it out.")
+        merged = index.publish(ids, console.note, gate=gate)
+        call.show(f"Serving in {index.target.name}", merged.as_dict())
         return
     if not ids and workspace.settings.publish.rules:
-        ids = _serving(call)
+        ids = _serving(workspace)
     if not ids:
         raise UserError("Nothing is named to be published; name a snapshot (cogr-index list).")
     released = release(workspace, ids, switch=switch, gate=gate, say=console.note)
@@ -188,14 +174,18 @@ def publish(
         call.show("Pushed", {"indexes": dict(released.indexes)})
 
 
-def _index(call: Call, into: str, field: str, id_field: str) -> ForeignIndex:
+def _workspace(call: Call, into: str | None) -> Workspace:
+    return call.workspace.into(into) if into else call.workspace
+
+
+def _own_index(workspace: Workspace) -> ForeignIndex | None:
     from indexers.release.external import ForeignIndex
 
-    return ForeignIndex(call.workspace, into, field, id_field)
+    return ForeignIndex(workspace) if workspace.settings.serving.into.index else None
 
 
-def _serving(call: Call) -> list[str]:
-    return [id_ for id_ in call.workspace.backend.serving().values() if id_]
+def _serving(workspace: Workspace) -> list[str]:
+    return [id_ for id_ in workspace.backend.serving().values() if id_]
 
 
 @app.command()
@@ -207,8 +197,6 @@ def rollback(
         Option(help="Snapshot to go back to; by default the one that served before."),
     ] = None,
     into: IntoOption = None,
-    field: FieldOption = "cogr_keywords",
-    id_field: IdFieldOption = "_id",
 ) -> None:
     """Publish what served before, by the same atomic switch.
 
@@ -216,11 +204,12 @@ def rollback(
     """
     from indexers.release import roll_back
 
-    if into:
-        merged = _index(call, into, field, id_field).roll_back(to or [], console.note)
-        call.show(f"Serving in {into}", merged.as_dict())
+    workspace = _workspace(call, into)
+    if index := _own_index(workspace):
+        merged = index.roll_back(to or [], console.note)
+        call.show(f"Serving in {index.target.name}", merged.as_dict())
     else:
-        released = roll_back(call.workspace, to or [], console.note)
+        released = roll_back(workspace, to or [], console.note)
         call.emit(released.as_dict(), released.table("Rolled back").show)
 
 
@@ -237,22 +226,21 @@ def verify(
         Option("--quick", help="Compare only a sample of the documents, as before publishing."),
     ] = False,
     into: IntoOption = None,
-    field: FieldOption = "cogr_keywords",
-    id_field: IdFieldOption = "_id",
 ) -> None:
     """Compare the backend with the snapshot: every document, the count, and live results bit for
     bit.
 
-    With --into, compare the keywords of every document of an index of your own.
+    In the index of serving.into, compare the keywords of every document.
     """
-    if into:
-        found = _index(call, into, field, id_field).verify()
-        call.show(f"Keywords in {into}", found.as_dict())
+    workspace = _workspace(call, into)
+    if index := _own_index(workspace):
+        found = index.verify()
+        call.show(f"Keywords in {index.target.name}", found.as_dict())
         if found.coverage.lacking or found.coverage.different:
             told = found.coverage.spoken(found.index)
-            raise CheckFailedError(f"{told}; run cogr-index publish --into {into}.")
+            raise CheckFailedError(f"{told}; run cogr-index publish --into {index.target.name}.")
         return
-    ids = [snapshot] if snapshot else _serving(call)
+    ids = [snapshot] if snapshot else _serving(workspace)
     if not ids:
         raise UserError(
             "Nothing serves yet, so there is nothing to verify: run cogr-index rebuild, or name "

@@ -2,6 +2,6 @@
 live.
 """
 
-from indexers.release.order import Destination, Released, release, roll_back
+from indexers.release.order import Destination, Released, destination, release, roll_back
 
-__all__ = ["Destination", "Released", "release", "roll_back"]
+__all__ = ["Destination", "Released", "destination", "release", "roll_back"]

@@ -1,5 +1,4 @@
-"""Keywords as a field of an index that another team owns: `publish`, `rollback` and `verify` with
-`--into INDEX --field NAME`.
+"""Keywords as a field of an index that another team owns, which `serving.into` names.
 
 The order is that of `indexers.release`; the steps are in `backends.opensearch.foreign_field`. With
 a query snapshot a publish switches the field and the alias of the queries, one right after the
@@ -57,22 +56,24 @@ class Merged:
 
 
 class ForeignIndex(Destination):
-    """An index of another team, by its name or an alias, and our fields in it: `field` points to
-    the one that serves, and their names begin with it. `id_field` says where documents have their
-    item's id. Raises UserError: another backend, no such index, or one that can't be used.
+    """The index of `serving.into`, and our fields in it. Raises UserError: another backend, no such
+    index, or one that can't be used.
     """
 
-    def __init__(self, workspace: Workspace, name: str, field: str, id_field: str = "_id") -> None:
+    own = False
+
+    def __init__(self, workspace: Workspace) -> None:
         super().__init__(workspace)
         if not isinstance(self.backend, OpenSearchBackend):
             raise UserError(
                 "--into writes to an index in OpenSearch; set opensearch.url to its cluster."
             )
+        into = workspace.settings.serving.into
         self._cluster = self.backend.cluster
         self._merged: tuple[int, Coverage] | None = None
         self._queries = False
-        self.target = open_target(self._cluster, name, field, id_field)
-        self.catalogue = f"into-{self._cluster.settings.prefix}-{name}-{field}"
+        self.target = open_target(self._cluster, into.index, into.field, into.id_field)
+        self.catalogue = f"into-{self.backend.prefix}-{into.index}-{into.field}"
 
     def serving(self) -> Serving:
         """The snapshot whose field searches use now, and where a publish brought queries with it,

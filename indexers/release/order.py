@@ -227,7 +227,12 @@ class Released:
 
 
 class Destination:
-    """Where snapshots serve: by the aliases of a backend; in `external` as a field of an index."""
+    """Where snapshots serve: by the aliases of a backend; in `external` as a field of an index.
+    `destination` opens it.
+    """
+
+    own = True
+    """Whether item snapshots are pushed to the backend."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace, self.store, self.backend = workspace, workspace.store, workspace.backend
@@ -251,6 +256,17 @@ class Destination:
         finally:
             prometheus.PUBLISHES.labels(outcome).inc()
         return before
+
+
+def destination(workspace: Workspace) -> Destination:
+    """Where the settings want snapshots to serve: in the index of `serving.into`, or else behind
+    the aliases of the backend. Raises UserError as `ForeignIndex`.
+    """
+    if not workspace.settings.serving.into.index:
+        return Destination(workspace)
+    from indexers.release.external import ForeignIndex
+
+    return ForeignIndex(workspace)
 
 
 def release(
@@ -283,23 +299,22 @@ def release(
 
     Raises SnapshotError, DataError, CheckFailedError, LockedError and ServiceError.
     """
-    store = workspace.store
+    store, place = workspace.store, into or destination(workspace)
     if gate:
         _check_set_aside(workspace, ids)
     indexes: dict[Side, str] = {}
-    ids = with_rules(workspace, ids, say, both=into is None) if rules else ids
-    own = [id_ for id_ in ids if into is None or side_of(id_) == "query"]
+    ids = with_rules(workspace, ids, say, both=place.own) if rules else ids
+    own = [id_ for id_ in ids if place.own or side_of(id_) == "query"]
     there = {one.snapshot for one in workspace.backend.list() if one.complete}
     new = [id_ for id_ in own if id_ not in there] if push else []
     for snapshot in [open_snapshot(store, id_) for id_ in new]:
         indexes[snapshot.side] = push_and_verify(workspace.backend, snapshot, say).index
     if not switch:
         return Released({}, {}, indexes=indexes)
-    place = into or Destination(workspace)
     compare = gate and workspace.settings.publish.tolerance < 1
     while True:
         seen, verdict = place.serving(), None
-        _check_rounds(workspace, ids, seen, say, refused=gate and (not into or len(ids) > 1))
+        _check_rounds(workspace, ids, seen, say, refused=gate and (place.own or len(ids) > 1))
         if compare:
             serving = {**workspace.backend.serving(), **seen}
             verdict = check_gate(workspace, ids, serving, held_out)
@@ -332,7 +347,7 @@ def roll_back(
     Raises as `release`, SnapshotError where nothing was published before, and UserError where
     another process switched meanwhile; then nothing was rolled back.
     """
-    store, place = workspace.store, into or Destination(workspace)
+    store, place = workspace.store, into or destination(workspace)
     seen = place.serving()
     with switching_lease(store, place.catalogue, "rollback", say) as lease:
         now = place.serving()

@@ -35,10 +35,10 @@ from starlette.types import Receive, Scope, Send
 from cogr import __version__
 from cogr.errors import ServiceError
 from cogr.settings.serving import ServingSettings
-from indexers.backends import Words, text_boost
-from indexers.backends.opensearch.search import KEYWORDS, OWN, Fields, blended_body, set_body
+from indexers.backends import Pair, Words, text_boost
+from indexers.backends.opensearch.search import blended_body, set_body
+from indexers.backends.opensearch.serving import fields_of
 from ops.expander.expander import Expansion, Parts, Reason, Source
-from ops.expander.precomputed import Pair
 
 READ_SECONDS = 5.0
 """Seconds for a head, and then for a body: a few kilobytes that take longer will not arrive."""
@@ -172,10 +172,7 @@ class Problem(BaseModel):
 
 def write(found: Expansion, pair: Pair, query: str, parts: Parts) -> bytes:
     """The JSON of the answer to a query, from one pair."""
-    item, fields = pair.item, OWN
-    if parts.settings.into:
-        texts = parts.text_fields
-        fields = Fields(item.field if item else KEYWORDS, texts, texts, id=None)
+    item, fields = pair.item, fields_of(parts.settings.into, pair.item)
     words = Words(query, text_boost(found.weights, parts.settings.blend))
     weights = found.weights or [1.0] * len(found.keywords)
     keywords = dict(zip(found.keywords, weights, strict=True))
@@ -299,7 +296,8 @@ def _add_state_routes(app: FastAPI, parts: Parts, page: str) -> None:
         An unreachable upstream does not change it: the fallback, the query alone, is an answer too.
         """
         follower = parts.follower
-        lost = parts.settings.into and follower.seen_ago is not None and follower.pair.item is None
+        into, seen = parts.settings.into.index, follower.seen_ago is not None
+        lost = into and seen and follower.pair.item is None
         ready = follower.looked.is_set() and not lost
         response.status_code = 200 if ready else 503
         return {"ready": ready, **parts.state()}

@@ -26,9 +26,10 @@ from cogr.keywords import self_keyword
 from cogr.settings.indexing import KeywordSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
+from indexers.backends import Pair
 from indexers.workspace import Workspace
 from ops.expander.live_models import Models
-from ops.expander.precomputed import Cache, Pair, QueryIndex, make_index, weigh
+from ops.expander.precomputed import Cache, QueryIndex, make_index, weigh
 from ops.expander.upstream import MAX_IN_FLIGHT, BadAnswerError, Metrics, UnavailableError
 
 log = logging.getLogger(__name__)
@@ -264,8 +265,6 @@ class Parts:
     models: Models
     follower: Follower
     expander: Expander
-    text_fields: Sequence[str] = ()
-    """Of the index of `serving.into`."""
 
     def state(self) -> dict[str, Any]:
         """For /readyz: the pair and the upstreams, without secrets and addresses."""
@@ -315,5 +314,4 @@ def make_parts(
 
     follower = Follower(index.pair, changed, follow_seconds, metrics)
     expander = Expander(cache, index, models, follower, serving, metrics, settings.keywords)
-    texts = settings.publish.text_fields
-    return Parts(serving, metrics, cache, index, models, follower, expander, texts)
+    return Parts(serving, metrics, cache, index, models, follower, expander)

@@ -19,6 +19,7 @@ from cogr.records import Query
 from cogr.settings.indexing import kind_of
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Manifest, Row, read_manifest
+from indexers.backends import Pair
 from indexers.generators import (
     Answer,
     Completion,
@@ -31,7 +32,6 @@ from indexers.generators import (
 )
 from indexers.generators.statistical.generator import Statistical
 from indexers.workspace import Workspace, generator_options
-from ops.expander.precomputed import Pair
 from ops.expander.upstream import MODEL_CONCURRENCY, BadAnswerError, Metrics, Upstream
 
 log = logging.getLogger(__name__)

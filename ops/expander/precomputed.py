@@ -14,26 +14,23 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
-from pydantic.dataclasses import dataclass as checked_dataclass
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import to_json
 
-from cogr.errors import SettingsError
+from cogr.errors import ServiceError
 from cogr.keywords import NORMALISER
 from cogr.privacy import QueryFilter, personal_data
-from cogr.records import SIDES, Side
 from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import OpenSearchSettings, ServingSettings
-from cogr.snapshots import Row, read_manifest, why_no_pair
+from cogr.snapshots import Row
 from cogr.snapshots.writing import HEAVIEST
 from cogr.store import Store
-from indexers.backends.opensearch.foreign_field import snapshot_of
-from indexers.backends.opensearch.indexes import alias_name
-from indexers.backends.opensearch.search import KEYWORDS, MAX_CLAUSES, lookup_body
+from indexers.backends import Pair, ServedSide
+from indexers.backends.opensearch.search import MAX_CLAUSES, lookup_body
+from indexers.backends.opensearch.serving import pair_of, request_of
 from indexers.rebuild.fleet.broker import PREFIX, url_of
 from indexers.workspace import Workspace
 from ops.expander.upstream import (
@@ -46,47 +43,6 @@ from ops.expander.upstream import (
 
 if TYPE_CHECKING:
     from indexers.backends import Backend
-
-
-@checked_dataclass(frozen=True, slots=True, config=ConfigDict(strict=True, extra="ignore"))
-class ServedSide:
-    """One side of the serving pair: the snapshot's id, the index to search ("" in the memory
-    backend) and its field of keywords, and facts of its manifest.
-    """
-
-    snapshot: Annotated[str, Field(min_length=1)]
-    index: str
-    round: int
-    normaliser: str
-    field: str = KEYWORDS
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The pair that serves. Either side may be absent."""
-
-    item: ServedSide | None = None
-    query: ServedSide | None = None
-
-    @property
-    def mismatch(self) -> str:
-        """Why the two sides are not a pair; "" where they are one, or one is absent."""
-        return why_no_pair(self.item, self.query) if self.item and self.query else ""
-
-    @property
-    def matches(self) -> bool:
-        """Whether both sides serve and make a pair."""
-        return self.item is not None and self.query is not None and not self.mismatch
-
-    @property
-    def round(self) -> int:
-        """The round of the item side; -1 without one."""
-        return self.item.round if self.item else -1
-
-    @property
-    def name(self) -> str:
-        """The ids of both snapshots, which identify the pair."""
-        return ":".join(side.snapshot if side else "none" for side in (self.item, self.query))
 
 
 _Weight = Annotated[float, Field(ge=0, le=HEAVIEST, allow_inf_nan=False)]
@@ -130,19 +86,14 @@ class ClusterIndex:
         from indexers.backends.opensearch.client import connect_async
 
         self._client = connect_async(cluster)
-        self._aliases: dict[Side, str] = {side: alias_name(cluster.prefix, side) for side in SIDES}
         self._seconds = settings.index_timeout
         self._upstream = Upstream("opensearch", metrics, (OpenSearchException,))
-        self._into, self._metrics, self._counted = settings.into, metrics, 0.0
-        if self._into:
-            del self._aliases["item"]
+        self._prefix, self._into = cluster.prefix, settings.into
+        self._metrics, self._counted = metrics, 0.0
 
     async def pair(self) -> Pair:
-        """Both sides are read by one request, so that a switch is seen wholly or not at all. The
-        item side is an alias of CoGR's, or a field of the index of `serving.into`.
-        """
-        names = [*self._aliases.values(), *filter(None, [self._into])]
-        path, params = f"/{','.join(names)}", {"ignore_unavailable": "true", "filter_path": _READ}
+        """What serves (`backends.opensearch.serving`), read by one request."""
+        path, params = request_of(self._prefix, self._into)
 
         async def ask() -> dict[str, Mapping[str, Any]]:
             found = _mapping(await self._request("GET", path, params, None))
@@ -151,18 +102,13 @@ class ClusterIndex:
         # Bad contents of an index are found outside the breaker: they must not open it, because the
         # cluster works.
         found = await self._upstream.call(ask, self._seconds)
-        sides: dict[Side, ServedSide] = {}
-        for (side, alias), (name, index) in product(self._aliases.items(), found.items()):
-            if alias in _mapping(index.get("aliases", {})):
-                if side in sides:
-                    raise BadAnswerError(f"the alias {alias} names several indexes")
-                sides[side] = _read_side(name, index)
-        for name, index in found.items():
-            if self._into in (name, *_mapping(index.get("aliases", {}))):
-                sides |= _read_field(self._into, index)
-        if self._into:
-            await self._count(sides.get("item"))
-        return Pair(sides.get("item"), sides.get("query"))
+        try:
+            pair = pair_of(found, self._prefix, self._into)
+        except ServiceError as error:
+            raise BadAnswerError(str(error)) from error
+        if self._into.index:
+            await self._count(pair.item)
+        return pair
 
     async def _count(self, item: ServedSide | None) -> None:
         if item is None:
@@ -204,36 +150,6 @@ class ClusterIndex:
 
 COUNT_SECONDS = 15.0
 """Seconds between two counts of the documents with keywords."""
-_READ = ",".join(
-    f"*.{part}"
-    for part in (
-        "aliases",
-        "mappings._meta",
-        *(f"mappings.properties.*.{n}" for n in ("path", "meta")),
-    )
-)
-_SIDE = TypeAdapter(ServedSide)
-
-
-def _read_side(name: str, found: Mapping[str, Any]) -> ServedSide:
-    try:
-        meta = _mapping(_mapping(found.get("mappings")).get("_meta"))
-        return _SIDE.validate_json(to_json({**meta, "index": name}))
-    except ValueError as error:
-        raise BadAnswerError(
-            f"cogr-index did not write the _meta of the index {name}: publish a pair again"
-        ) from error
-
-
-def _read_field(into: str, found: Mapping[str, Any]) -> dict[Side, ServedSide]:
-    fields = _mapping(_mapping(found.get("mappings", {})).get("properties", {}))
-    for name, made in fields.items():
-        path = str(made.get("path", ""))
-        if snapshot := snapshot_of(name, path):
-            normaliser = str(fields.get(path, {}).get("meta", {}).get("normaliser", ""))
-            round_ = int(snapshot.split("-")[1].removeprefix("r"))
-            return {"item": ServedSide(snapshot, into, round_, normaliser, field=path)}
-    return {}
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -265,26 +181,19 @@ class StoreIndex:
         self._backend, self._store = backend, store
         self._seconds = settings.index_timeout
         self._upstream = Upstream("store", metrics)
-        self._sides: dict[str, ServedSide] = {}
+        self._warm = ""
 
     async def pair(self) -> Pair:
         return await self._upstream.call(lambda: asyncio.to_thread(self._read_pair), _OPENING)
 
     def _read_pair(self) -> Pair:
-        serving = self._backend.serving()
-        self._sides = {
-            id_: self._sides.get(id_) or self._open(id_) for id_ in serving.values() if id_
-        }
-        item, query = (self._sides.get(serving.get(side) or "") for side in ("item", "query"))
-        return Pair(item, query)
-
-    def _open(self, snapshot: str) -> ServedSide:
-        manifest = read_manifest(self._store, snapshot)
-        if manifest.side == "query":
+        pair = self._backend.pair()
+        if pair.query and pair.query.snapshot != self._warm:
             # The first lookup opens the snapshot and loads parts of pyarrow, which takes longer
             # than a query's deadline.
-            self._backend.lookup("a query", snapshot=snapshot)
-        return ServedSide(snapshot, "", manifest.round, manifest.normaliser)
+            self._backend.lookup("a query", snapshot=pair.query.snapshot)
+            self._warm = pair.query.snapshot
+        return pair
 
     async def lookup(self, pair: Pair, text: str) -> Row | None:
         if pair.query is None:
@@ -310,8 +219,6 @@ def make_index(workspace: Workspace, metrics: Metrics) -> QueryIndex:
     serving = workspace.settings.serving
     if workspace.settings.backend_name == "opensearch":
         return ClusterIndex(workspace.settings.opensearch, serving, metrics)
-    if serving.into:
-        raise SettingsError("serving.into is an index in OpenSearch; set opensearch.url too.")
     return StoreIndex(workspace.backend, workspace.store, serving, metrics)
 
 

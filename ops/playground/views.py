@@ -30,14 +30,14 @@ from cogr.metrics import SetLike, full_set
 from cogr.records import Dataset, Item, Query
 from cogr.snapshots import Manifest, list_snapshots, open_snapshot, why_no_pair
 from cogr.snapshots.writing import HEAVIEST
-from indexers.backends import MOST_TEXT, Words, text_boost
+from indexers.backends import MOST_TEXT, Pair, Words, text_boost
 from indexers.backends.memory import Opened, Ranked
 from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.rules import rules_of
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 from ops.expander.expander import Expansion, Parts
-from ops.expander.precomputed import Pair, weigh
+from ops.expander.precomputed import weigh
 
 _OPEN = 8
 """Most open snapshots: both sides of the pairs A and B, and of the two pairs before."""

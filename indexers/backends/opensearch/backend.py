@@ -15,16 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from cogr.errors import CheckFailedError, ServiceError, SnapshotError
+from cogr.errors import CheckFailedError, SnapshotError
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.records import SIDES, Advance, Side
-from cogr.settings.serving import OpenSearchSettings
+from cogr.settings.serving import IntoSettings, OpenSearchSettings
 from cogr.snapshots import Row, Snapshot, check_normalisers, check_side, open_snapshot, side_of
 from cogr.store import Store
 from indexers.backends import (
     Keywords,
     Listed,
+    Pair,
     Pushed,
     SearchResult,
     Verified,
@@ -45,6 +46,7 @@ from indexers.backends.opensearch.indexes import (
     pushed_index,
     remove_index,
 )
+from indexers.backends.opensearch.serving import Answer, aliased, pair_of, request_of
 
 
 class OpenSearchBackend:
@@ -57,12 +59,14 @@ class OpenSearchBackend:
 
     name = "opensearch"
 
-    def __init__(self, settings: OpenSearchSettings, store: Store) -> None:
+    def __init__(
+        self, settings: OpenSearchSettings, store: Store, into: IntoSettings | None = None
+    ) -> None:
         self.cluster = Cluster(settings)
         self.prefix = settings.prefix
         self.catalogue = f"{self.name}-{settings.prefix}"
         self._aliases = {side: alias_name(settings.prefix, side) for side in SIDES}
-        self._store = store
+        self._store, self._into = store, into or IntoSettings()
 
     def push(self, snapshot: Snapshot) -> Pushed:
         """See `push.push`. Where the parent is pushed, only the difference is written."""
@@ -122,19 +126,12 @@ class OpenSearchBackend:
         return {side: now[side][0].snapshot if now[side] else None for side in new}
 
     def serving(self) -> Mapping[Side, str | None]:
-        """The snapshot that each side's alias names, or None. One request reads both, so they are
-        consistent.
-        """
-        found: dict[Side, str | None] = {}
-        for side, states in self._aliased().items():
-            if len(states) > 1:
-                names = " and ".join(state.name for state in states)
-                raise ServiceError(
-                    f"The alias {self._aliases[side]} names {names} at once; publish one snapshot "
-                    "to repair it."
-                )
-            found[side] = states[0].snapshot if states else None
-        return found
+        """The snapshot that serves each side, or None."""
+        return self.pair().ids
+
+    def pair(self) -> Pair:
+        """What serves: what the aliases name, or for items a field of the index of `into`."""
+        return pair_of(self._asked(self._into), self.prefix, self._into)
 
     def list(self) -> Sequence[Listed]:
         """Every pushed snapshot under the prefix."""
@@ -187,26 +184,16 @@ class OpenSearchBackend:
         """Close the connections."""
         self.cluster.close()
 
+    def _asked(self, into: IntoSettings) -> Answer:
+        path, params = request_of(self.prefix, into)
+        doing = f"looking at what serves by the prefix {self.prefix}"
+        found: Answer = self.cluster.call("GET", path, params=params, doing=doing)
+        return found
+
     def _aliased(self) -> Mapping[Side, Sequence[IndexState]]:
-        names = self._aliases
-        path, doing = ",".join(names.values()), f"looking at the aliases of {self.prefix}"
-        params = {"ignore_unavailable": "true"}
-        found = self.cluster.call("GET", f"/{path}", params=params, doing=doing)
-        for alias in names.values():
-            if alias in found:
-                raise ServiceError(
-                    f"The name {alias} at {self.cluster.url} is taken by an index, so it can't be "
-                    "an alias; rename or remove the index, or choose another opensearch.prefix."
-                )
-        states = [IndexState.read(name, answer) for name, answer in sorted(found.items())]
-        aliased = {side: [one for one in states if names[side] in one.aliases] for side in SIDES}
-        for side, state in ((side, state) for side, some in aliased.items() for state in some):
-            if not state.snapshot:
-                raise ServiceError(
-                    f"The alias {names[side]} at {self.cluster.url} names the index {state.name}, "
-                    "which was not written by cogr; choose another opensearch.prefix."
-                )
-        return aliased
+        found = self._asked(IntoSettings())
+        named = aliased(found, self.prefix)
+        return {side: [IndexState.read(n, found[n]) for n in some] for side, some in named.items()}
 
     def _publishable(self, side: Side, snapshot_id: str) -> IndexState:
         check_side(snapshot_id, side)

@@ -26,8 +26,8 @@ from tests.ops.expander.expander_worlds import Running, freeze, running, wait_fo
 
 BRANDS, NOUNS = ("Brüggmann", "ACME", "Penharrow"), ("sofa", "table", "lamp", "shelf")
 KINDS = {"sofa": "couch", "table": "desk", "lamp": "light", "shelf": "rack"}
-TEXTS = 'publish.text_fields=["title"]'
-IDS = ("--id-field", "sku")
+INTO = ('serving.into.text_fields=["title"]', "serving.into.id_field=sku")
+IDS = ("--set", INTO[1])
 PINNED, BURIED = 55, 56
 RULES = f"""rule,query,item,keyword
 pin,couch,C-{PINNED},
@@ -142,8 +142,13 @@ def team(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
     name = cluster.settings.prefix
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(precomputed, "COUNT_SECONDS", 0.1)
-    sets = (f"opensearch.url={cluster.url}", f"opensearch.prefix={name}", "serving.deadline=5")
-    opened = workspace(tmp_path, *sets, f"serving.into={name}-products", "serving.live=none", TEXTS)
+    sets = (
+        f"opensearch.url={cluster.url}",
+        f"opensearch.prefix={name}",
+        "serving.deadline=5",
+        "serving.live=none",
+    )
+    opened = workspace(tmp_path, *sets, f"serving.into.index={name}-products", *INTO)
     return Shop(cluster, opened, f"{name}-products", 60)
 
 
@@ -241,22 +246,24 @@ def test_ids_that_no_item_has_are_refused_and_nothing_is_written(
     told = "items 'C-0', 'C-1'; name the field" in refused.sentence
     assert (refused.status, told) == (2, True), refused.err
     for wrong, what in (("title", "of type text"), ("isbn", "not a field")):
-        refused = cogr_index("publish", item, "--no-gate", *flags, "--id-field", wrong)
+        refused = cogr_index(
+            "publish", item, "--no-gate", *flags, "--set", f"serving.into.id_field={wrong}"
+        )
         assert (refused.status, f"{wrong!r} is {what}" in refused.sentence) == (2, True)
     assert team.cluster.call("GET", f"/{name}/_mapping", doing="looking") == before
 
-    done = cogr_index("publish", item, query, "--no-gate", *flags, "--id-field", "sku")
+    done = cogr_index("publish", item, query, "--no-gate", *flags, *IDS)
     assert done.status == 0, done.err
     assert (done.json["covered"], done.json["query"]) == (60, query)
     assert team.workspace.backend.serving() == {"item": None, "query": query}
     # Products of which the snapshot knows few: said, with the share.
     team.write(name, range(1000, 1600), 0)
-    again = cogr_index("publish", *flags, "--id-field", "sku")
+    again = cogr_index("publish", *flags, *IDS)
     assert "Warning: only 60 of 660 documents" in again.err
     assert "600 are of no item of the snapshot (such as 'de:C-1" in again.err
     # Rolled back as one, too.
     team.night = 1
-    run = [*flags, "--id-field", "sku"]
+    run = [*flags, *IDS]
     assert cogr_index("publish", *team.snapshots(), "--no-gate", *run).status == 0
     back = cogr_index("rollback", *run)
     assert (back.status, back.json["serving"], back.json["query"]) == (0, item, query)

@@ -77,7 +77,7 @@ class Products:
         return {hit["_id"]: hit["_score"] for hit in found}
 
     def place(self, name: str = "") -> ForeignIndex:
-        return ForeignIndex(self.workspace, name or self.alias, "cogr_keywords")
+        return ForeignIndex(self.workspace.into(name or self.alias))
 
 
 @pytest.fixture

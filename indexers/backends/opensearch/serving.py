@@ -1,0 +1,115 @@
+"""What serves in a cluster, decided from the answer of one request: by the aliases of a prefix, or
+for items by a field of the index that `serving.into` names.
+
+The backend sends the request and waits, the query expander sends it without waiting; what the
+answer means is decided here alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+from cogr.errors import ServiceError
+from cogr.records import SIDES, Side
+from cogr.settings.serving import IntoSettings
+from indexers.backends import Pair, ServedSide
+from indexers.backends.opensearch.foreign_field import snapshot_of
+from indexers.backends.opensearch.indexes import alias_name
+from indexers.backends.opensearch.search import OWN, Fields
+
+Answer = Mapping[str, Mapping[str, Any]]
+"""Index -> what the cluster said of it."""
+_SIDE = TypeAdapter(ServedSide)
+_READ = ("settings.index.uuid", "aliases", "mappings._meta")
+
+
+def request_of(prefix: str, into: IntoSettings) -> tuple[str, dict[str, str]]:
+    """Path and parameters of the request. One request, so that a switch is seen wholly or not at
+    all.
+    """
+    names, parts = [alias_name(prefix, side) for side in SIDES], [*_READ]
+    if into.index:
+        names[0] = into.index
+        parts += [f"mappings.properties.*.{part}" for part in ("path", "meta")]
+    path = ",".join(f"*.{part}" for part in parts)
+    return f"/{','.join(names)}", {"ignore_unavailable": "true", "filter_path": path}
+
+
+def aliased(found: Answer, prefix: str) -> dict[Side, list[str]]:
+    """The indexes that each side's alias names. Raises ServiceError where an index has the alias'
+    name, or the alias names an index that CoGR did not write.
+    """
+    sides: dict[Side, list[str]] = {}
+    for side in SIDES:
+        alias = alias_name(prefix, side)
+        if alias in found:
+            raise ServiceError(
+                f"The name {alias} of the cluster is taken by an index, so it can't be an alias; "
+                "rename or remove the index, or choose another opensearch.prefix."
+            )
+        sides[side] = sorted(n for n, index in found.items() if alias in index.get("aliases", {}))
+        for name in sides[side]:
+            if not found[name].get("mappings", {}).get("_meta", {}).get("snapshot"):
+                raise ServiceError(
+                    f"The alias {alias} names the index {name}, which was not written by cogr; "
+                    "choose another opensearch.prefix."
+                )
+    return sides
+
+
+def pair_of(found: Answer, prefix: str, into: IntoSettings) -> Pair:
+    """What serves. Raises ServiceError as `aliased`, and where an alias names several indexes, or
+    an index has an unreadable `_meta`.
+    """
+    sides: dict[Side, ServedSide] = {}
+    for side, names in aliased(found, prefix).items():
+        if len(names) > 1:
+            raise ServiceError(
+                f"The alias {alias_name(prefix, side)} names {' and '.join(names)} at once; "
+                "publish one snapshot to repair it."
+            )
+        if names:
+            sides[side] = _by_meta(names[0], found[names[0]]["mappings"]["_meta"])
+    flaws: list[str] = []
+    if into.index:
+        sides.pop("item", None)
+        item = _by_field(found, into)
+        if isinstance(item, str):
+            flaws.append(item)
+        else:
+            sides["item"] = item
+    return Pair(sides.get("item"), sides.get("query"), tuple(flaws))
+
+
+def _by_meta(name: str, meta: Mapping[str, Any]) -> ServedSide:
+    try:
+        return _SIDE.validate_json(to_json({**meta, "index": name}))
+    except ValueError as error:
+        raise ServiceError(
+            f"cogr-index did not write the _meta of the index {name}; publish a pair again."
+        ) from error
+
+
+def _by_field(found: Answer, into: IntoSettings) -> ServedSide | str:
+    names = [n for n, index in found.items() if into.index in (n, *index.get("aliases", {}))]
+    if len(names) != 1:
+        return f"{into.index} names {' and '.join(sorted(names)) or 'no index'}"
+    properties = found[names[0]].get("mappings", {}).get("properties", {})
+    path = str(properties.get(into.field, {}).get("path", ""))
+    if (snapshot := snapshot_of(into.field, path)) is None:
+        return f"{into.index} names {names[0]}, which lacks the field {into.field}"
+    normaliser = str(properties.get(path, {}).get("meta", {}).get("normaliser", ""))
+    round_ = int(snapshot.split("-")[1].removeprefix("r"))
+    return ServedSide(snapshot, into.index, round_, normaliser, path)
+
+
+def fields_of(into: IntoSettings, item: ServedSide | None) -> Fields:
+    """The fields in which what serves is searched: of CoGR's own index, or of the team's."""
+    if not into.index:
+        return OWN
+    texts = into.text_fields
+    return Fields(item.field if item else into.field, texts, texts, id=None)
