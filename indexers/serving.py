@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from indexers.backends import Pair
-from indexers.release.order import Entry, destination, read_history
+from indexers.release import destination
+from indexers.release.order import Entry, read_history
 from indexers.workspace import Workspace
 
 

@@ -258,17 +258,6 @@ class Destination:
         return before
 
 
-def destination(workspace: Workspace) -> Destination:
-    """Where the settings want snapshots to serve: in the index of `serving.into`, or else behind
-    the aliases of the backend. Raises UserError as `ForeignIndex`.
-    """
-    if not workspace.settings.serving.into.index:
-        return Destination(workspace)
-    from indexers.release.external import ForeignIndex
-
-    return ForeignIndex(workspace)
-
-
 def release(
     workspace: Workspace,
     ids: Sequence[str],
@@ -299,6 +288,8 @@ def release(
 
     Raises SnapshotError, DataError, CheckFailedError, LockedError and ServiceError.
     """
+    from indexers.release import destination  # It builds on this module.
+
     store, place = workspace.store, into or destination(workspace)
     if gate:
         _check_set_aside(workspace, ids)
@@ -347,6 +338,8 @@ def roll_back(
     Raises as `release`, SnapshotError where nothing was published before, and UserError where
     another process switched meanwhile; then nothing was rolled back.
     """
+    from indexers.release import destination
+
     store, place = workspace.store, into or destination(workspace)
     seen = place.serving()
     with switching_lease(store, place.catalogue, "rollback", say) as lease:
