@@ -114,13 +114,6 @@ class TrainingSettings(Table):
         description="Start of both sides: a model folder, a Hugging Face name or tiny",
     )
     seed: int = Field(0, ge=0, description="Seed of first weights, data order and rollouts")
-    beta: float = Field(
-        0.0,
-        ge=0,
-        description=(
-            "Weight of the KL term of GRPO (verl: use_kl_loss, TRL: beta); 0, as in the paper: none"
-        ),
-    )
     accelerate: str | None = Field(
         None,
         description="Configuration file of accelerate, such as examples/accelerate-fsdp2.yaml",

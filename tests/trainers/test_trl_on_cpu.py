@@ -114,10 +114,3 @@ def test_a_query_stage_learns_what_trls_own_trainer_learns(copied: Shop) -> None
     assert len(ours) == 2
     for mine, other in zip(ours, theirs, strict=True):
         assert [mine[name] for name in names] == pytest.approx(other, rel=1e-4, abs=1e-6)
-
-
-def test_a_kl_term_measures_the_way_from_the_start(copied: Shop) -> None:
-    reward = "training.query.reward=tests.trainers.shop:counting_reward"
-    first, second = (step["kl"] for step in grpo_steps(copied, "training.beta=0.5", reward))
-    assert first == pytest.approx(0, abs=1e-6)
-    assert second > 1e-6

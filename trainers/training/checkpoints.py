@@ -257,7 +257,6 @@ class Trained:
         these are written, with the name of their base.
         """
         self.trainer.save_model(str(folder))
-        shutil.rmtree(folder / "ref", ignore_errors=True)  # The adapter that beta holds it near to.
         adapter, model = folder / "adapter_config.json", folder / "config.json"
         if adapter.exists():
             config = json.loads(adapter.read_bytes())

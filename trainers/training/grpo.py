@@ -101,8 +101,8 @@ def _ends(model: Any, tokenizer: Any) -> set[int]:
 
 
 def _learner() -> Any:
-    """TRL's trainer, which in one process computes nothing for groups with equal rewards: without
-    a KL term their gradients are 0. TRL has no option for it. The loss is divided by the tokens of
+    """TRL's trainer, which in one process computes nothing for groups with equal rewards: their
+    gradients are 0. TRL has no option for it. The loss is divided by the tokens of
     all groups, as before.
     """
     from trl import GRPOTrainer
@@ -111,7 +111,7 @@ def _learner() -> Any:
         def _compute_loss(self, model: Any, inputs: Any) -> Any:
             useful = inputs["advantages"] != 0
             # Processes gather figures of as many rows each.
-            alone = self.accelerator.num_processes == 1 and not self.beta
+            alone = self.accelerator.num_processes == 1
             if alone and 0 < useful.sum() < len(useful):
                 rows = useful.shape
                 inputs = {

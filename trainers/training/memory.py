@@ -189,8 +189,6 @@ class Batch:
         has = (machine or Machine.here()).of_one(settings.processes)
         sharded, rank = settings.accelerate is not None, settings.lora.rank
         states = shape.states(settings.processes, rank, sharded=sharded)
-        if settings.beta and not rank:  # The model that the KL term holds it near to.
-            states += 4 * shape.parameters // (settings.processes if sharded else 1)
         engine = round(VLLM_SHARE * has) if settings.rollouts.by == "vllm-colocate" else 0
         for again in (False, True):
             one = shape.activations(length, again=again)

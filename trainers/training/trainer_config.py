@@ -246,7 +246,7 @@ def grpo_config(
 ) -> Any:
     """The configuration of GRPOTrainer: the paper's verl settings (its appendix B) in TRL's words.
 
-    One optimizer step on each batch of fresh rollouts (num_iterations 1), no KL term by default,
+    One optimizer step on each batch of fresh rollouts (num_iterations 1), no KL term,
     token-mean loss (dapo), advantages normalised in the group, constant learning rate.
     """
     from trl import GRPOConfig
@@ -262,7 +262,7 @@ def grpo_config(
         learning_rate=side.learning_rate * _times(settings),
         lr_scheduler_type="constant",
         num_iterations=1,
-        beta=settings.beta,
+        beta=0.0,
         loss_type="dapo",
         scale_rewards="group",
         reward_weights=[REWARD_WEIGHT],
