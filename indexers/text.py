@@ -8,20 +8,22 @@ Lucene's CJK analyser does.
 `cogr.keywords.normalise`, not this module, decides when two keywords are the same. Stems are never
 stored in a snapshot.
 
-`Lexical` is plain BM25 over titles and texts, by bm25s: the baseline of every comparison, and a
-source of a prompt's search results. It knows no generated keywords; `cogr.matching.mirror` searches
-those.
+`WordIndex` is plain BM25 over texts, by bm25s, and `Lexical` that over titles and texts of items:
+the baseline of every comparison, and a source of a prompt's search results. They know no generated
+keywords; `cogr.matching.mirror` searches those.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, reduce
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -311,11 +313,101 @@ K1 = 1.5
 B = 0.75
 
 
+class WordIndex:
+    """BM25, by bm25s, over texts by number; in memory, or mapped from a folder.
+
+    Raises MissingExtraError without the extra `statistical`.
+    """
+
+    def __init__(self, analyser: Analyser, index: Any) -> None:
+        self._analyser, self._index = analyser, index
+        self._known: Mapping[str, int] = index.vocab_dict
+        self.count: int = index.scores["num_docs"]
+
+    @classmethod
+    def of(
+        cls, texts: Iterable[str], analyser: Analyser, k1: float = K1, b: float = B
+    ) -> WordIndex:
+        """Index texts, streaming. Memory: 4 bytes a word, and 16 a posting."""
+        known, ends, flat = dict[str, int](), array("q", [0]), array("i")
+        for text in texts:
+            flat.extend(known.setdefault(term, len(known)) for term in analyser.terms(text))
+            ends.append(len(flat))
+        index = _bm25s().BM25(k1=k1, b=b)
+        if known:
+            index.index(_Corpus(_Numbers(flat, ends), known), show_progress=False)
+        else:
+            nothing = {name: np.zeros(1, np.int32) for name in ("data", "indices", "indptr")}
+            index.vocab_dict, index.scores = {}, {**nothing, "num_docs": len(ends) - 1}
+            index.nonoccurrence_array = None
+        return cls(analyser, index)
+
+    @classmethod
+    def open(cls, folder: Path, analyser: Analyser) -> WordIndex:
+        """What `save` wrote, mapped. Raises FileNotFoundError where nothing is there."""
+        return cls(analyser, _bm25s().BM25.load(folder, mmap=True, load_vocab=True))
+
+    def save(self, folder: Path) -> None:
+        """Write it to a folder."""
+        self._index.save(folder, show_progress=False)
+
+    def scores(self, text: str) -> NDArray[np.float32]:
+        """The score of every text for a query, shape (texts,); 0 where no word is in it."""
+        terms = [term for term in self._analyser.terms(text) if term in self._known]
+        if not terms:
+            return np.zeros(self.count, np.float32)
+        return np.asarray(self._index.get_scores(terms), np.float32)
+
+    def literal(self, text: str) -> NDArray[np.int64]:
+        """Numbers of the texts that have every word of a query, stop words aside."""
+        terms = set(self._analyser.terms(text))
+        if not terms or not terms <= self._known.keys():
+            return np.zeros(0, np.int64)
+        starts, texts = (self._index.scores[name] for name in ("indptr", "indices"))
+        places = (self._known[term] for term in terms)
+        found = [texts[starts[at] : starts[at + 1]].astype(np.int64) for at in places]
+        return reduce(np.intersect1d, found)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the arrays of postings."""
+        return sum(self._index.scores[name].nbytes for name in ("data", "indices", "indptr"))
+
+
+def _bm25s() -> Any:
+    try:
+        import bm25s
+    except ImportError as error:
+        raise MissingExtraError("BM25 over the items' text", "statistical") from error
+    return bm25s
+
+
+@dataclass(frozen=True)
+class _Corpus:
+    # What bm25s takes for a corpus of numbered terms.
+    ids: Sequence[list[int]]
+    vocab: dict[str, int]
+
+
+class _Numbers(Sequence[list[int]]):
+    def __init__(self, flat: array[int], ends: array[int]) -> None:
+        self._flat, self._ends = flat, ends
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, at: Any) -> Any:
+        if at >= len(self):
+            raise IndexError(at)
+        return self._flat[self._ends[at] : self._ends[at + 1]].tolist()
+
+
 class Lexical:
-    """A BM25 index over title and text of every item (English stems and stop words).
+    """A BM25 index over title and text of every item.
 
     Args:
         texts: of the items, in their order, instead of title and text.
+        language: of stems and stop words (`Analyser`); by default that of the texts.
 
     Raises MissingExtraError without the extra `statistical`.
     """
@@ -326,58 +418,24 @@ class Lexical:
         k1: float = K1,
         b: float = B,
         texts: Sequence[str] | None = None,
+        language: str = DETECT,
     ) -> None:
-        try:
-            import bm25s
-            import Stemmer
-        except ImportError as error:
-            raise MissingExtraError("BM25 over the items' text", "statistical") from error
-        self._bm25s = bm25s
-        self._stemmer = Stemmer.Stemmer("english")
-        self.items = items
+        self.items, self._texts = items, texts
         # Ties are broken by position, so the items are put into id order first: score descending,
         # then id.
         self._order = sorted(range(len(items)), key=lambda i: items[i].id)
-        self._texts = texts
-        tokens = self._tokens([self._said(i) for i in self._order])
-        self._index = bm25s.BM25(k1=k1, b=b)
-        self._known: dict[str, int] = tokens.vocab
-        if self._known:
-            self._index.index(tokens, show_progress=False)
+        if language == DETECT:
+            language = detect_language(map(self._said, self._order))
+        said = map(self._said, self._order)
+        self._index = WordIndex.of(said, Analyser(language), k1, b)
 
     def _said(self, at: int) -> str:
         item = self.items[at]
         return f"{item.title} {item.text}" if self._texts is None else self._texts[at]
 
-    def _tokens(self, texts: Sequence[str]) -> Any:
-        return self._bm25s.tokenize(
-            list(texts), stopwords="en", stemmer=self._stemmer, show_progress=False
-        )
-
     def scores(self, text: str) -> NDArray[np.float32]:
         """The score of every item for one text, in id order; 0 where no word is in it."""
-        tokens = self._words(text)
-        if not tokens or not self._known:
-            return np.zeros(len(self.items), np.float32)
-        return np.asarray(self._index.get_scores(tokens), np.float32)
-
-    def literal(self, text: str) -> NDArray[np.int64]:
-        """The items that have every word of a text, stop words aside, by their places in id
-        order.
-        """
-        words = set(self._words(text))
-        if not words or not words <= self._known.keys():
-            return np.zeros(0, np.int64)
-        starts, items = (self._index.scores[name] for name in ("indptr", "indices"))
-        places = (self._known[word] for word in words)
-        found = [items[starts[at] : starts[at + 1]].astype(np.int64) for at in places]
-        return reduce(np.intersect1d, found)
-
-    def _words(self, text: str) -> list[str]:
-        found: list[list[str]] = self._bm25s.tokenize(
-            [text], stopwords="en", stemmer=self._stemmer, show_progress=False, return_ids=False
-        )
-        return found[0]
+        return self._index.scores(text)
 
     def rank(self, text: str, size: int) -> list[tuple[Item, float]]:
         """The best items of one text with scores above 0, best first, ties in id order."""
@@ -396,7 +454,7 @@ class Lexical:
     @property
     def size_bytes(self) -> int:
         """Of the arrays of postings."""
-        return sum(self._index.scores[name].nbytes for name in ("data", "indices", "indptr"))
+        return self._index.size_bytes
 
 
 def _best(scores: NDArray[Any], size: int) -> list[tuple[int, float]]:
