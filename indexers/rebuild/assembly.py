@@ -208,7 +208,8 @@ class _Assembly:
         # A generator that reads the collection may answer that an entity needs no keywords. An
         # empty answer of a language model is a failure.
         if not parsed and self._job.generator.reads == "prompt":
-            self.set_aside[entity.id] = "no keywords in the output"
+            why = ", which generator.sampling.max_tokens cut" if answer.truncated else ""
+            self.set_aside[entity.id] = f"no keywords in the output{why}"
         kept = cut_to_budget(keywords, self._keywords.k_max)
         self.cut_to_budget += len(kept) < len(keywords)
         if self._job.side == "item":
