@@ -78,7 +78,8 @@ class OpenSearchSettings(Table):
     text_analyzer: str = Field(
         "english",
         pattern=r"^\S+$",
-        description="Analyser of the items' titles for text search: english, german, standard, ...",
+        description="Language of the items' titles for text search (english, german, ...), or an "
+        "analyser of the cluster (standard)",
     )
 
     _is_path = field_validator("ca_file")(usable_path)
