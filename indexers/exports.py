@@ -14,11 +14,11 @@ from pathlib import Path
 
 from cogr.datasets.judgements import BEIR, QUEPID
 from cogr.errors import DataError
-from cogr.metrics import rows_of_queries
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Snapshot
 from cogr.store import replacing
 from indexers.backends import Hit
+from indexers.search import Searcher
 from indexers.workspace import Workspace
 
 
@@ -40,7 +40,7 @@ def queries_of(dataset: Dataset, split: Split | None) -> list[Query]:
 
 @dataclass(frozen=True)
 class Run:
-    """What a pair of snapshots finds: query id -> its best hits."""
+    """What serves finds: query id -> its best hits, those of the set first."""
 
     item: str
     query: str
@@ -48,18 +48,13 @@ class Run:
 
 
 def run_of(workspace: Workspace, queries: Sequence[Query], size: int) -> Run:
-    """The best hits of what serves; a query that the query side lacks is searched by its own text.
+    """The best hits of what serves, as a search gives them.
 
     Raises SnapshotError where nothing serves, ServiceError.
     """
-    items, snapshot = workspace.serving("item"), workspace.serving("query")
-    weights = workspace.settings.keywords.weights
-    rows = rows_of_queries(queries, snapshot, unknown=True, weights=weights)
-    search = workspace.backend.search
-    hits = {
-        id_: search(row.weighted, size=size, snapshot=items.id).hits for id_, row in rows.items()
-    }
-    return Run(items.id, snapshot.id, hits)
+    serving = Searcher(workspace)
+    hits = {one.id: serving.find(serving.row_for(one.text), size).hits for one in queries}
+    return Run(serving.item, serving.query or "none", hits)
 
 
 def write_run(run: Run, to: Path) -> int:

@@ -1,39 +1,164 @@
-"""One search, as `cogr-index search` shows it: the source of the keywords, their confidence, the
-set that keywords and literal matches find, what more the text finds, and the keywords that matched.
-And `cogr-index diff`: what changed from one snapshot to another, in keywords and entities.
+"""One rule from a text to an answer, for everything that answers: `cogr-index search`, exports,
+`evaluate`, the playground and the query expander. And `cogr-index diff`: what changed from one
+snapshot to another, in keywords and entities.
+
+A merchant's rules say what else a text reads as. Each reading has the keywords that are precomputed
+for it, or those that the model of the pair writes (`indexers.live`), or none. Then one search finds
+the set by keywords and literal matches, and more by the texts.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, Self
 
 from cogr.differences import Difference, differences
-from cogr.errors import MissingExtraError, SnapshotError, UserError
+from cogr.errors import CogrError, SnapshotError, UserError
 from cogr.keywords import parse, self_keyword
-from cogr.records import Query
-from cogr.snapshots import Manifest, Row, Snapshot, read_manifest, why_no_pair
-from indexers.backends import Hit, Words, text_boost
-from indexers.generators import Completion, Request, query_row
-from indexers.release.rules import rules_of
+from cogr.settings import Settings
+from cogr.snapshots import Row, Snapshot
+from indexers.backends import Hit, Pair, SearchResult, Words, text_boost
+from indexers.backends.opensearch.search import MAX_CLAUSES
+from indexers.live import LiveModel, live_model
+from indexers.release.rules import Rules, rules_of
+from indexers.serving import what_serves
 from indexers.tables import Table
 from indexers.workspace import Workspace
 
-_APART = "Precomputed keywords are not used, because {}; publish a pair of one round."
-Source = Literal["given", "index", "generator", "none"]
+APART = "Precomputed keywords are not used, because {}; publish a pair of one round."
+Source = Literal["given", "cache", "index", "model", "none"]
 _SPOKEN: Mapping[Source, str] = {
     "given": "given",
+    "cache": "cached",
     "index": "precomputed",
-    "generator": "generated now",
+    "model": "generated now",
     "none": "the query text alone",
 }
+Place = Literal["index", "model"]
+PLACES: Sequence[Place] = ("index", "model")
+"""Where keywords of a text are looked for, in this order; without any it is searched alone."""
 
-# Kinds that answer one query in milliseconds; a language model in process takes half a minute to
-# load.
-_LIVE = frozenset({"statistical", "extractive", "scripted", "openai"})
+
+@dataclass(frozen=True)
+class Found:
+    """What a query is searched by.
+
+    Attributes:
+        keywords: S_q ∪ {q}, the normalised query text first -> weight.
+        source: source of S_q: given by the caller, cached by the expander, precomputed in the
+            query index, written now by the model of the pair, or none.
+        confidence: expected F1 of what the keywords retrieve; None where it is unknown.
+        words: the text, and what rules say it also reads as.
+    """
+
+    keywords: Mapping[str, float]
+    source: Source
+    confidence: float | None
+    words: Words
+
+    @classmethod
+    def of(cls, text: str, row: Row | None, source: Source, rules: Rules, of: Settings) -> Self:
+        """By the row of a query, which `together` makes, and the settings."""
+        own = self_keyword(text)
+        kept = replace(row or Row("search", text, ()), own=own)
+        kept = kept if of.keywords.weights else replace(kept, weights=())
+        keywords = dict([*kept.weighted.items()][:MAX_CLAUSES])
+        words = Words(text, text_boost(kept.weights, of.serving.blend), rules.also(own))
+        return cls(keywords, source if row else "none", kept.confidence, words)
+
+
+def together(own: str, rows: Sequence[Row]) -> Row | None:
+    """The rows of what a query reads as, its own first, as one: each keyword once, with its weight
+    in the first row that has it. None without rows.
+    """
+    if len(rows) < 2:
+        return rows[0] if rows else None
+    found: dict[str, float] = {}
+    for word, weight in (pair for row in rows for pair in row.weighted.items()):
+        found.setdefault(word, weight)
+    last = found.pop(own, 1.0)
+    plain = last == 1 and all(weight == 1 for weight in found.values())
+    sure = next((row.confidence for row in rows if row.confidence is not None), None)
+    weights = () if plain else (*found.values(), last)
+    return Row(rows[0].id, rows[0].text, (*found,), "", weights, sure, own)
+
+
+class Searcher:
+    """A pair of snapshots, opened to answer queries; by default what serves, whatever is switched
+    meanwhile.
+
+    Args:
+        lookup: gives the row of a normalised text in the query snapshot; the backend by default.
+
+    Raises SnapshotError where no item snapshot serves, ServiceError where the backend is away.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        pair: Pair | None = None,
+        lookup: Callable[[str], Row | None] | None = None,
+    ) -> None:
+        self.workspace, self.pair = workspace, pair or what_serves(workspace)
+        self._lookup = lookup or self._in_backend
+        if self.pair.item is None:
+            advice = self.pair.advice or "cogr-index rebuild --side item"
+            raise SnapshotError(f"No item snapshot serves: run {advice}.")
+        self.item = self.pair.item.snapshot
+        self.query = self.pair.ids["query"]
+        self.notes = [APART.format(self.pair.mismatch)] if self.pair.mismatch else []
+
+    @cached_property
+    def rules(self) -> Rules:
+        """The merchant's rules that the query snapshot was made with."""
+        return rules_of(self.workspace.store, self.query)
+
+    @cached_property
+    def _model(self) -> LiveModel | None:
+        try:
+            return live_model(self.workspace, self.pair)
+        except CogrError as error:
+            self.notes.append(f"No model answers unknown queries: {error}")
+            return None
+
+    def _look(self, place: Place, own: str) -> Row | None:
+        if place == "model":
+            return self._model.answer(own) if own and self._model else None
+        return self._lookup(own) if own and self.pair.matches else None
+
+    def _in_backend(self, own: str) -> Row | None:
+        return self.workspace.backend.lookup(own, snapshot=self.query) if self.query else None
+
+    def row_for(self, text: str) -> Found:
+        """What a text is searched by. Raises ServiceError."""
+        own, found = self_keyword(text), list[tuple[Place, Row]]()
+        for reading in self.rules.readings(own):
+            looked = ((place, self._look(place, reading)) for place in PLACES)
+            found += [(place, row) for place, row in looked if row is not None][:1]
+        row = together(own, [row for _, row in found])
+        source: Source = found[0][0] if found else "none"
+        return Found.of(text, row, source, self.rules, self.workspace.settings)
+
+    def find(
+        self, found: Found, size: int, *, words: bool = True, explain: bool = False
+    ) -> SearchResult:
+        """The best hits of what a query is searched by; without `words` by its keywords alone."""
+        return self.workspace.backend.search(
+            found.keywords,
+            snapshot=self.item,
+            size=size,
+            explain=explain,
+            words=found.words if words else None,
+        )
+
+    def whole_set(self, found: Found) -> Sequence[Hit]:
+        """Every hit of the set."""
+        boosts, words = found.keywords, found.words
+        return self.workspace.backend.retrieved(boosts, snapshot=self.item, words=words).hits
 
 
 @dataclass(frozen=True)
@@ -42,11 +167,10 @@ class Answered:
 
     Attributes:
         keywords: S_q ∪ {q}, the normalised query text first -> weight.
-        source: source of S_q: given on the command line, precomputed in the query index, generated
-            now, or none.
-        confidence: expected F1 of what the keywords retrieve; None where it is unknown.
+        source, confidence: as of `Found`.
         rules: the merchant's rules for this query (`publish.rules`).
-        note: why precomputed keywords are not used, or texts could not be searched; "" otherwise.
+        note: why precomputed keywords are not used, no model answers, or texts could not be
+            searched; "" otherwise.
         total: size of the set: what the keywords find, and literal matches.
         more: how many other items the text finds; they come after the set.
     """
@@ -106,7 +230,7 @@ def _row_of(hit: Hit, *, explain: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"score": float(hit.score), "id": hit.id, "title": hit.text}
     if explain:
         parts = sorted(hit.matched.items(), key=lambda pair: -pair[1])
-        parts += [("words of title and text", hit.words)] if hit.words else []
+        parts += [("words of the title", hit.words)] if hit.words else []
         row |= {
             "tier": hit.tier,
             "matched": ", ".join(f"{word} {part:.3f}" for word, part in parts),
@@ -124,82 +248,34 @@ def search(
     keywords: str | None = None,
     keywords_only: bool = False,
 ) -> Answered:
-    """Search the serving pair; a switch meanwhile does not mix two pairs.
+    """Search what serves.
 
     Raises SnapshotError when nothing serves, ServiceError when the backend is away, and UserError
     for neither text nor keywords.
     """
     if not text.strip() and not keywords:
         raise UserError('The query is empty: give a text, such as "green sofa".')
-    serving = workspace.backend.serving()
-    if serving["item"] is None:
-        raise SnapshotError("No item snapshot serves yet: run cogr-index rebuild --side item.")
-    item = _manifest(workspace, serving["item"])
-    own = self_keyword(text)
-    queries = _manifest(workspace, serving["query"])
-    apart = why_no_pair(item, queries) if item and queries else ""
-    row, source = _row(workspace, text, own, keywords, serving["query"], stored=not apart)
-    if not workspace.settings.keywords.weights:
-        row = replace(row, weights=())
-    boost = text_boost(row.weights, workspace.settings.serving.blend)
-    words = None if keywords_only or source == "given" else Words(text, boost)
-    result = workspace.backend.search(
-        row.weighted, size=size, snapshot=serving["item"], explain=True, words=words
-    )
+    searcher = Searcher(workspace)
+    if keywords is None:
+        found = searcher.row_for(text)
+    else:
+        given = Row("search", text, tuple(parse(keywords)))
+        found = Found.of(text, given, "given", searcher.rules, workspace.settings)
+    words = not keywords_only and keywords is None
+    result = searcher.find(found, size, words=words, explain=True)
     return Answered(
         query=text,
-        keywords=row.weighted,
-        source=source,
-        confidence=row.confidence,
-        rules=[str(rule) for rule in rules_of(queries, text)] if queries else [],
-        note=" ".join(filter(None, [apart and _APART.format(apart), result.textless])),
-        snapshot=serving["item"],
+        keywords=found.keywords,
+        source=found.source,
+        confidence=found.confidence,
+        rules=[str(rule) for rule in searcher.rules.about(text)],
+        note=" ".join(filter(None, [*searcher.notes, result.textless])),
+        snapshot=searcher.item,
         backend=workspace.backend.name,
         total=result.total,
         more=result.more,
         hits=result.hits,
     )
-
-
-def _manifest(workspace: Workspace, snapshot: str | None) -> Manifest | None:
-    known = snapshot in workspace.store.list("snapshots")
-    return read_manifest(workspace.store, snapshot) if snapshot and known else None
-
-
-def _row(
-    workspace: Workspace,
-    text: str,
-    own: str,
-    given: str | None,
-    queries: str | None,
-    *,
-    stored: bool,
-) -> tuple[Row, Source]:
-    row = Row("search", text, (), own=own)
-    if given is not None:
-        return replace(row, keywords=tuple(parse(given))), "given"
-    if queries and stored and (known := workspace.backend.lookup(text, snapshot=queries)):
-        return replace(known, own=own), "index"
-    name = _live_generator(workspace, queries)
-    if name is None:
-        return row, "none"
-    query = Query(row.id, text)
-    request = Request(query.id, query, workspace.prompter("query", name)(query))
-    with workspace.generator("query", name) as generator:
-        for answer in generator.generate([request]):
-            if isinstance(answer, Completion):
-                return query_row(answer, query, workspace.settings.keywords.k_max), "generator"
-    return row, "none"
-
-
-def _live_generator(workspace: Workspace, queries: str | None) -> str | None:
-    kind = read_manifest(workspace.store, queries).generator.get("kind") if queries else None
-    try:
-        name = str(kind or workspace.choice("query").name)
-    except MissingExtraError:
-        # A mere search must not require the packages of the query side's generator.
-        return None
-    return name if name in _LIVE else None
 
 
 NAMED = 10

@@ -27,12 +27,13 @@ from cogr.errors import DataError
 from cogr.metrics import full_set, grades_of, measure, rows_of_queries, sweep_cutoff
 from cogr.records import SPLITS, Dataset, Query, Split
 from cogr.snapshots import Snapshot, check_pair, open_snapshot
-from indexers.backends import Backend, Words, text_boost
+from indexers.backends import Backend, Pair, ServedSide
 from indexers.backends.memory import MemoryBackend
 from indexers.rebuild.plan import Job
 from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job
 from indexers.rebuild.update import job_of_changes
 from indexers.release import release
+from indexers.search import Searcher
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 
@@ -99,18 +100,19 @@ def bm25(dataset: Dataset, split: Split, cutoff: int | None = None) -> Baseline:
 
 
 def served(workspace: Workspace, split: Split, items: Snapshot, queries: Snapshot) -> Baseline:
-    """What a pair answers when it serves: the set that keywords and literal matches of the query's
-    text find, then more by text.
+    """What a pair answers when it serves, as a search gives it: the set that keywords and literal
+    matches of the query's text find, then more by text.
     """
-    settings, backend = workspace.settings, workspace.backend
-    asked = workspace.dataset.require(split)
-    sets, rankings = {}, {}
-    for id_, row in rows_of_queries(asked, queries, weights=settings.keywords.weights).items():
-        words = Words(row.text, text_boost(row.weights, settings.serving.blend))
-        found = backend.retrieved(row.weighted, snapshot=items.id, words=words)
-        whole = backend.search(row.weighted, size=LONGEST, snapshot=items.id, words=words)
-        sets[id_] = [hit.id for hit in found.hits]
-        rankings[id_] = [hit.id for hit in whole.hits]
+    pair = Pair(ServedSide.of(items.manifest), ServedSide.of(queries.manifest))
+    stored = {row.self_keyword: row for row in [*queries.rows()][::-1]}
+    serving, sets = Searcher(workspace, pair, stored.get), dict[str, list[str]]()
+    rankings = dict[str, list[str]]()
+    for query in workspace.dataset.require(split):
+        found = serving.row_for(query.text)
+        whole = serving.find(found, LONGEST)
+        hits = whole.hits if whole.total <= LONGEST else serving.whole_set(found)
+        rankings[query.id] = [hit.id for hit in whole.hits]
+        sets[query.id] = [hit.id for hit in hits[: whole.total]]
     of = "what keywords find, and items with every word of the query in one field"
     return Baseline("what serves", of, sets, rankings)
 

@@ -19,8 +19,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from cogr.records import Advance, FieldValue, Side
-from cogr.snapshots import Row, Snapshot, why_no_pair
-from indexers.text import detect_language
+from cogr.snapshots import Manifest, Row, Snapshot, why_no_pair
 
 Keywords = Sequence[str] | Mapping[str, float]
 """The query of a search: normalised keywords, or keyword -> weight, above 0."""
@@ -49,14 +48,22 @@ def text_boost(weights: Collection[float], chosen: float | Literal["auto"] = "au
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A query's text, searched beside its keywords.
+    """A query's text, searched beside its keywords, and in `also` what it reads as by a merchant's
+    rules.
 
-    Items that have every word of it in one field belong to the set; others with some of the words
-    follow as `more`. The score over the items' texts, times `boost`, is added to the keywords'.
+    Items that have every word of one of these texts in one field belong to the set; others with
+    some of the words follow as `more`. The best score of a text over the items' texts, times
+    `boost`, is added to the keywords'.
     """
 
     text: str
     boost: float = 1.0
+    also: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> list[str]:
+        """What is searched, the query's own text first."""
+        return [text[:MOST_TEXT] for text in (self.text, *self.also)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +131,8 @@ class Listed:
 
 @checked_dataclass(frozen=True, slots=True, config=ConfigDict(strict=True, extra="ignore"))
 class ServedSide:
-    """One side of what serves: the snapshot's id, the index to search ("" in memory) and its field
-    of keywords, and facts of its manifest.
+    """One side of what serves: the snapshot's id, the index to search ("" in memory), its field of
+    keywords and the type of its field of ids ("" in CoGR's own), and facts of its manifest.
     """
 
     snapshot: Annotated[str, Field(min_length=1)]
@@ -133,6 +140,12 @@ class ServedSide:
     round: int
     normaliser: str
     field: str = "keywords"
+    id_type: str = ""
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> ServedSide:
+        """A snapshot of the store, wherever it is pushed to."""
+        return cls(manifest.id, "", manifest.round, manifest.normaliser)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,14 +263,6 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Close connections and files."""
-
-
-def language_of(snapshot: Snapshot) -> str:
-    """The language by which a snapshot's texts are read (`indexers.text.Analyser`): that of its
-    generator, named or detected, else that of its texts.
-    """
-    named = snapshot.manifest.generator.get("language")
-    return str(named) if named else detect_language(row.text for row in snapshot.rows())
 
 
 MOST_TEXT = 512

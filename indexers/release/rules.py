@@ -3,7 +3,8 @@
 The file is a table (CSV), since merchandisers work in spreadsheets. A decision on an item for a
 query becomes a keyword that both have and nothing else: a heavy one pins the item, one of weight 0
 keeps it out of the query's set. So every client that matches keywords obeys. Of two synonyms items
-get both spellings, and queries each other's keywords.
+get both spellings; a query with one of them is asked with the other, too, and what is added to a
+query is searched in texts (`Rules.readings`, `Rules.also`).
 
 The snapshot with the rules is one of its own; its manifest has the rules, and the snapshot that it
 was made from, which later rules and updates start from.
@@ -17,18 +18,20 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pyroaring import BitMap
+
 from cogr.datasets.reading import Sheet
-from cogr.errors import DataError
+from cogr.errors import CogrError, DataError
 from cogr.keywords import parse, self_keyword
-from cogr.records import Query, Say
-from cogr.settings.indexing import KINDS
+from cogr.records import Say, Side
+from cogr.settings.indexing import kind_of
 from cogr.snapshots import (
     RULES,
-    Manifest,
     Row,
     Snapshot,
     open_snapshot,
@@ -39,12 +42,16 @@ from cogr.snapshots import (
     write_set_aside,
 )
 from cogr.snapshots.writing import HEAVIEST, write_snapshot
-from indexers.generators import Completion, Request, query_row
-from indexers.generators.statistical.generator import Statistical
+from cogr.store import Store
+from indexers.backends import Pair, ServedSide
+from indexers.backends.memory import Opened
+from indexers.live import live_model
 from indexers.workspace import Workspace
 
 MOST_PINS = 10
 """Most pinned items of a query."""
+MOST_READINGS = 4
+"""Most texts that a query reads as by synonyms, its own first: each is looked up."""
 
 _COLUMNS = ("rule", "query", "item", "keyword")
 _CELLS = {
@@ -57,7 +64,7 @@ _CELLS = {
 _OPPOSITE = {"pin": "bury", "bury": "pin", "add": "forbid", "forbid": "add"}
 # A pin outweighs the next one even where its item has twice as many keywords.
 _NEXT_PIN = 0.4
-_NAMED = 3
+_SAID = 20
 
 
 @dataclass(frozen=True)
@@ -81,11 +88,12 @@ class Rules:
     _forbidden: dict[tuple[str, str], set[str]] = field(init=False)
     _of_query: dict[str, dict[str, float]] = field(init=False)
     _of_item: dict[str, list[str]] = field(init=False)
+    _added: dict[str, list[str]] = field(init=False)
     _twins: dict[str, list[str]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._forbidden, self._twins = defaultdict(set), defaultdict(list)
-        self._of_query, self._of_item = defaultdict(dict), defaultdict(list)
+        self._forbidden, self._of_query = defaultdict(set), defaultdict(dict)
+        self._twins, self._added, self._of_item = (defaultdict[str, list[str]](list) for _ in "123")
         pins: dict[str, int] = defaultdict(int)
         for rule in self.rules:
             if rule.kind == "forbid":
@@ -95,6 +103,7 @@ class Rules:
                 self._twins[rule.keyword].append(rule.query)
             elif rule.kind == "add" and rule.query:
                 self._of_query[rule.query][rule.keyword] = 1.0
+                self._added[rule.query].append(rule.keyword)
             elif rule.kind == "add":
                 self._of_item[rule.item].append(rule.keyword)
             else:
@@ -117,7 +126,7 @@ class Rules:
     @property
     def queries(self) -> set[str]:
         """The queries that get something of their own."""
-        return {*self._of_query, *self._twins}
+        return {*self._of_query}
 
     @property
     def items(self) -> set[str]:
@@ -128,28 +137,44 @@ class Rules:
         without = self._forbidden[query, item] | self._forbidden["", ""]
         return [word for word in words if word not in without]
 
+    def _spelled(self, word: str) -> Iterator[str]:
+        """A keyword with a synonym in place of each word that has one."""
+        for at in self._any_twin.finditer(word):
+            yield from (f"{word[: at.start()]}{t}{word[at.end() :]}" for t in self._twins[at[0]])
+
+    def readings(self, own: str) -> list[str]:
+        """The texts whose keywords a query gets: its own, normalised, and those by synonyms."""
+        return [*dict.fromkeys((own, *self._spelled(own)))][:MOST_READINGS]
+
+    def also(self, own: str) -> tuple[str, ...]:
+        """The texts by which a query is searched beside its own."""
+        more = (*self.readings(own)[1:], *self._added.get(own, ()))
+        return tuple(dict.fromkeys(more))[:MOST_READINGS]
+
+    def about(self, query: str) -> list[Rule]:
+        """The rules that concern a query's text."""
+        own = self_keyword(query)
+        said = {at[0] for at in self._any_twin.finditer(own)}
+        return [
+            rule
+            for rule in self.rules
+            if (own and rule.query == own)
+            or (rule.kind == "synonym" and said & {rule.query, rule.keyword})
+        ]
+
     def item_row(self, row: Row) -> Row:
         """An item's row as the rules want it."""
-        said = [
-            f"{word[: at.start()]}{twin}{word[at.end() :]}"
-            for word in row.keywords
-            for at in self._any_twin.finditer(word)
-            for twin in self._twins[at[0]]
-        ]
+        said = [twin for word in row.keywords for twin in self._spelled(word)]
         words = self._left((*row.keywords, *said), item=row.id)
         return replace(row, keywords=tuple(dict.fromkeys((*words, *self._of_item.get(row.id, ())))))
 
-    def query_row(self, row: Row, known: Mapping[str, Row]) -> Row:
-        """A query's row as the rules want it; `known` has the rows of `queries` by their texts."""
-        own = row.self_keyword
-        found: dict[str, float] = {}
-        for one in (row, *(known[twin] for twin in self._twins.get(own, ()))):
-            for word in self._left(one.weighted, own):
-                found.setdefault(word, one.weighted[word])
-        found.pop(own, None)
+    def query_row(self, row: Row) -> Row:
+        """A query's row as the rules want it."""
+        own, weighted = row.self_keyword, row.weighted
+        found = {word: weighted[word] for word in self._left(weighted, own) if word != own}
         decided = self._of_query.get(own, {})
         found |= {word: weight for word, weight in decided.items() if word not in found}
-        weights = (*found.values(), row.weighted.get(own, 1.0))
+        weights = (*found.values(), weighted.get(own, 1.0))
         plain = all(weight == 1 for weight in weights)
         return replace(row, keywords=tuple(found), weights=() if plain else weights)
 
@@ -195,21 +220,16 @@ def _rule(place: Any, cells: Mapping[str, str]) -> Rule:
     return Rule(kind, query, cells.get("item", ""), "".join(keyword))
 
 
-def rules_of(manifest: Manifest, query: str | None = None) -> list[Rule]:
-    """The rules that a snapshot was made with; only those that a query's text concerns."""
-    rules = [Rule(*one) for one in manifest.notes.get(RULES, {}).get("rules", ())]
-    if query is None:
-        return rules
-    own = self_keyword(query)
-    return [
-        rule
-        for rule in rules
-        if own in (rule.query, rule.keyword if rule.kind == "synonym" else rule.query)
-    ]
+def rules_of(store: Store, snapshot: str | None) -> Rules:
+    """The rules that a snapshot was made with; none where the store lacks it."""
+    known = snapshot is not None and snapshot in store.list("snapshots")
+    notes = read_manifest(store, snapshot).notes if snapshot and known else {}
+    return Rules(tuple(Rule(*one) for one in notes.get(RULES, {}).get("rules", ())))
 
 
 def with_rules(workspace: Workspace, ids: Sequence[str], say: Say, *, both: bool) -> list[str]:
-    """The snapshots with the rules of today; the given ones where `publish.rules` is not set.
+    """The snapshots with the rules of today; the given ones where `publish.rules` is not set. Says
+    how many items each rule moves.
 
     Raises DataError before anything is written, where the file is bad.
     """
@@ -224,22 +244,62 @@ def with_rules(workspace: Workspace, ids: Sequence[str], say: Say, *, both: bool
     }
     sides = {side_of(id_) for id_ in ids}
     others = [id_ for side, id_ in serving.items() if id_ and both and side not in sides]
-    made = []
+    bases, made = dict[Side, Snapshot](), []
     for id_ in (*ids, *others):
-        manifest = read_manifest(store, id_)
-        if manifest.notes.get(RULES, {}).get("digest") == rules.digest:
+        bases[side_of(id_)] = base = open_snapshot(store, id_).base
+        if read_manifest(store, id_).notes.get(RULES, {}).get("digest") == rules.digest:
             made += [id_] if id_ in ids else []
             continue
-        base = open_snapshot(store, id_).base
-        new = _made(workspace, base, rules, serving.get(base.side), say)
+        new = _made(workspace, base, rules, serving.get(base.side))
         made += [new.id] if id_ in ids or new.id != id_ else []
     say(f"{len(rules.rules)} rules of {path}: {' and '.join(made)}")
+    if items := bases.get("item"):
+        _say_effects(effects(rules, items, bases.get("query")), say)
     return made
 
 
-def _made(
-    workspace: Workspace, base: Snapshot, rules: Rules, parent: str | None, say: Say
-) -> Snapshot:
+def _say_effects(moved: Sequence[tuple[Rule, int]], say: Say) -> None:
+    for rule, count in moved[:_SAID]:
+        say(f"{rule}: {count:,} items")
+    if idle := [str(rule) for rule, count in moved if not count]:
+        more = f" and {len(idle) - _SAID} more" if len(idle) > _SAID else ""
+        say(f"Warning: {len(idle)} rules move no item: {'; '.join(idle[:_SAID])}{more}.")
+
+
+def effects(rules: Rules, items: Snapshot, queries: Snapshot | None) -> list[tuple[Rule, int]]:
+    """Each rule with how many items it moves: into what a query finds, out of it or to its top; or
+    how many items get or lose its keyword.
+
+    Args:
+        items, queries: without rules.
+    """
+    opened, rows = Opened(items), dict[str, Row]()
+    wanted = {rule.query for rule in rules.rules}
+    if queries is not None:
+        rows = {row.self_keyword: row for row in queries.rows() if row.self_keyword in wanted}
+    return [(rule, len(_moved(rule, opened, rows))) for rule in rules.rules]
+
+
+def _moved(rule: Rule, items: Opened, rows: Mapping[str, Row]) -> BitMap:
+    mirror, word = items.mirror, rule.keyword
+    named = BitMap([place]) if (place := mirror.ids.find(rule.item)) >= 0 else BitMap()
+    having = mirror.retrieved([word]) if word else BitMap()
+    row = rows.get(rule.query)
+    if rule.kind == "pin":
+        return named
+    if rule.item and rule.kind != "bury":
+        return named - having if rule.kind == "add" else named & having
+    if rule.kind == "forbid":
+        return having if not rule.query or (row and word in row.keywords) else BitMap()
+    own = [rule.query, *(row.keywords if row else ())]
+    found = items.literal(rule.query) | mirror.retrieved(own)
+    if rule.kind == "bury":
+        return named & found
+    more = having | items.literal(word)
+    return more ^ found if rule.kind == "synonym" else more - found
+
+
+def _made(workspace: Workspace, base: Snapshot, rules: Rules, parent: str | None) -> Snapshot:
     store, manifest = base.store, base.manifest
     note = {"base": base.id, "digest": rules.digest, "rules": [astuple(r) for r in rules.rules]}
     provenance = manifest.provenance(
@@ -250,39 +310,24 @@ def _made(
     made = write_snapshot(store, base.side, rows, provenance, manifest.fields)
     if manifest.set_aside and made.id != base.id:
         write_set_aside(store, made.id, read_set_aside(store, base.id))
-    known = base.ids()
-    missing = [id_ for id_ in sorted(rules.items) if items and known.find(id_) < 0]
-    if missing:
-        first = ", ".join(missing[:_NAMED])
-        say(f"{len(missing)} items of the rules are not in {base.id}, the first: {first}")
     return made
 
 
 def _query_rows(workspace: Workspace, base: Snapshot, rules: Rules) -> Iterator[Row]:
-    wanted = rules.queries
-    known = {row.self_keyword: row for row in base.rows() if row.self_keyword in wanted}
-    new = sorted(_written(workspace, base, wanted - known.keys()), key=lambda row: row.id)
-    known |= {row.self_keyword: row for row in new}
-    merged = heapq.merge(base.rows(), new, key=lambda row: row.id)
-    return (rules.query_row(row, known) for row in merged)
+    known = {row.self_keyword for row in base.rows()}
+    new = sorted(_written(workspace, base, rules.queries - known), key=lambda row: row.id)
+    return map(rules.query_row, heapq.merge(base.rows(), new, key=lambda row: row.id))
 
 
 def _written(workspace: Workspace, base: Snapshot, texts: Collection[str]) -> Iterator[Row]:
-    """Rows of queries that the snapshot lacks, with the keywords that its fit of `statistical`
-    writes for them, since a row stands in for keywords that are generated live.
+    """Rows of queries that the snapshot lacks, with the keywords that a model in this process
+    writes for them, since a row stands in for keywords that are written live.
     """
-    ids = {hashlib.blake2b(one.encode(), digest_size=8).hexdigest(): one for one in texts}
-    queries = [Query(f"rule-{id_}", text) for id_, text in sorted(ids.items())]
-    learned = base.manifest.generator.get("kind") == "statistical"
-    if queries and learned and KINDS["statistical"].is_installed:
-        with workspace.generator("query", "statistical") as fitted:
-            assert isinstance(fitted, Statistical)
-            items = workspace.backend.serving().get("item")
-            if generator := fitted.live(base.manifest.generator, items):
-                prompter = workspace.prompter("query", "statistical")
-                asked = [Request(one.id, one, prompter(one)) for one in queries]
-                for query, answer in zip(queries, generator.generate(asked), strict=True):
-                    assert isinstance(answer, Completion)
-                    yield query_row(answer, query, base.manifest.k_max)
-                return
-    yield from (Row(query.id, query.text, ()) for query in queries)
+    model, pair = None, Pair(workspace.backend.pair().item, ServedSide.of(base.manifest))
+    with suppress(CogrError):
+        if texts and kind_of(str(base.manifest.generator.get("kind"))).model == "":
+            model = live_model(workspace, pair)
+    for text in texts:
+        id_ = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        row = model.answer(text) if model else None
+        yield replace(row or Row("", text, ()), id=f"rule-{id_}", text=text)

@@ -35,7 +35,7 @@ from starlette.types import Receive, Scope, Send
 from cogr import __version__
 from cogr.errors import ServiceError
 from cogr.settings.serving import ServingSettings
-from indexers.backends import Pair, Words, text_boost
+from indexers.backends import Pair
 from indexers.backends.opensearch.search import blended_body, set_body
 from indexers.backends.opensearch.serving import fields_of
 from ops.expander.expander import Expansion, Parts, Reason, Source
@@ -170,22 +170,20 @@ class Problem(BaseModel):
     detail: str
 
 
-def write(found: Expansion, pair: Pair, query: str, parts: Parts) -> bytes:
-    """The JSON of the answer to a query, from one pair."""
+def write(found: Expansion, pair: Pair, parts: Parts) -> bytes:
+    """The JSON of an answer, from one pair."""
     item, fields = pair.item, fields_of(parts.settings.into, pair.item)
-    words = Words(query, text_boost(found.weights, parts.settings.blend))
-    weights = found.weights or [1.0] * len(found.keywords)
-    keywords = dict(zip(found.keywords, weights, strict=True))
+    keywords, words = found.keywords, found.words
     nothing: dict[str, Any] = {"match_none": {}}
     answer = {
-        "keywords": found.keywords,
-        "weights": weights,
+        "keywords": list(keywords),
+        "weights": list(keywords.values()),
         "confidence": found.confidence,
         "text_boost": words.boost,
         "source": found.source,
         "reason": found.reason,
         "clause": blended_body(keywords, words, fields) if keywords else nothing,
-        "set": set_body(keywords, words.text, fields) if keywords else nothing,
+        "set": set_body(keywords, words, fields) if keywords else nothing,
         "snapshots": {
             "item": item and item.snapshot,
             "query": pair.query and pair.query.snapshot,
@@ -213,7 +211,7 @@ async def _expand(parts: Parts, admission: AdmissionControl, request: Request) -
         started, pair = time.perf_counter(), parts.follower.pair
         found = await parts.expander.expand(query, pair)
         parts.metrics.seconds.observe(time.perf_counter() - started)
-        return Response(write(found, pair, query, parts), media_type=_JSON)
+        return Response(write(found, pair, parts), media_type=_JSON)
     except RejectedError as error:
         parts.metrics.rejected.labels(str(error.status)).inc()
         return _problem(error.status, error.detail, error.headers)

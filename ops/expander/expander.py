@@ -15,21 +15,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from cachetools import TTLCache
 
+from cogr.errors import CogrError
 from cogr.keywords import self_keyword
-from cogr.settings.indexing import KeywordSettings
+from cogr.settings import Settings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
 from indexers.backends import Pair
+from indexers.release.rules import Rules, rules_of
+from indexers.search import PLACES, Found, Place, together
 from indexers.workspace import Workspace
 from ops.expander.live_models import Models
-from ops.expander.precomputed import Cache, QueryIndex, make_index, weigh
+from ops.expander.precomputed import Cache, QueryIndex, make_index
 from ops.expander.upstream import MAX_IN_FLIGHT, BadAnswerError, Metrics, UnavailableError
 
 log = logging.getLogger(__name__)
@@ -48,14 +51,19 @@ cluster.
 
 
 @dataclass(frozen=True, slots=True)
-class Expansion:
-    """One query's keywords; what each field says is in `ops.expander.app.OneAnswer`."""
+class Known:
+    """What is known of a normalised text: its row, where it comes from, or why there is none."""
 
-    keywords: Sequence[str]
-    source: Source
+    row: Row | None
+    source: Source = "none"
     reason: Reason = ""
-    weights: Sequence[float] = ()
-    confidence: float | None = None
+
+
+@dataclass(frozen=True)
+class Expansion(Found):
+    """What a query is searched by, and why by its text alone."""
+
+    reason: Reason = ""
 
 
 class Follower:
@@ -129,9 +137,8 @@ class Follower:
 class Expander:
     """Expands queries. Never raises, and never waits beyond the deadline.
 
-    Args:
-        keywords: the settings: the most keywords of a model's answer, and whether weights are used.
-            A snapshot has its own budget.
+    Attributes:
+        rules: name of a pair -> the merchant's rules of its query snapshot.
     """
 
     def __init__(
@@ -140,14 +147,15 @@ class Expander:
         index: QueryIndex,
         models: Models,
         follower: Follower,
-        settings: ServingSettings,
+        settings: Settings,
         metrics: Metrics,
-        keywords: KeywordSettings,
     ) -> None:
-        self._cache, self._index, self._models, self._follower = cache, index, models, follower
-        self._settings, self._metrics, self._keywords = settings, metrics, keywords
-        self._hot: TTLCache[tuple[str, str], Expansion] = TTLCache(HOT_QUERIES, HOT_SECONDS)
-        self._in_flight: dict[tuple[str, str], asyncio.Task[Expansion]] = {}
+        self._cache, self._models, self._follower = cache, models, follower
+        self._places: Mapping[Place, Any] = {"index": index.lookup, "model": models.ask}
+        self._settings, self._metrics = settings, metrics
+        self.rules: dict[str, Rules] = {}
+        self._hot: TTLCache[tuple[str, str], Known] = TTLCache(HOT_QUERIES, HOT_SECONDS)
+        self._in_flight: dict[tuple[str, str], asyncio.Task[Known]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         metrics.in_flight.set_function(lambda: len(self._tasks))
 
@@ -155,12 +163,17 @@ class Expander:
         """Expand a query for one pair, within the deadline."""
         text = self_keyword(query)
         try:
-            found = self._hot.get((pair.name, text)) or await self._expand(text, pair)
+            known = self._hot.get((pair.name, text)) or await self._expand(text, pair)
         except Exception as error:  # noqa: BLE001 (the query alone is always an answer)
             self._bug(error)
-            found = _fallback(text, "away")
-        self._metrics.queries.labels(found.source, found.reason).inc()
-        return found
+            known = Known(None, reason="away")
+        self._metrics.queries.labels(known.source, known.reason).inc()
+        rules = self._rules_of(pair)
+        found = Expansion.of(query, known.row, known.source, rules, self._settings)
+        return replace(found, reason=known.reason)
+
+    def _rules_of(self, pair: Pair) -> Rules:
+        return self.rules.get(pair.name) or Rules(())
 
     async def close(self) -> None:
         """Cancel the lookups in flight."""
@@ -168,38 +181,32 @@ class Expander:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _remember(self, pair: Pair, text: str, expansion: Expansion) -> None:
+    def _remember(self, pair: Pair, text: str, row: Row) -> Known:
+        known = Known(row, "cache")
         if self._hot.maxsize:
-            self._hot[pair.name, text] = replace(expansion, source="cache")
+            self._hot[pair.name, text] = known
+        return known
 
-    async def _expand(self, text: str, pair: Pair) -> Expansion:
+    async def _expand(self, text: str, pair: Pair) -> Known:
         if not text:
-            return _fallback("", "empty")
+            return Known(None, reason="empty")
         loop = asyncio.get_running_loop()
-        ends = loop.time() + self._settings.deadline
+        ends = loop.time() + self._settings.serving.deadline
         if (cached := await self._cached(pair, text)) is not None:
             return cached
         if (lookup := self._lookup(pair, text)) is None:
-            return _fallback(text, "overloaded")
+            return Known(None, reason="overloaded")
         await asyncio.wait([lookup], timeout=max(0.0, ends - loop.time()))
         if not lookup.done():
-            return _fallback(text, "deadline")
+            return Known(None, reason="deadline")
         failed = lookup.cancelled() or lookup.exception() is not None
-        return _fallback(text, "away") if failed else lookup.result()
+        return Known(None, reason="away") if failed else lookup.result()
 
-    async def _cached(self, pair: Pair, text: str) -> Expansion | None:
+    async def _cached(self, pair: Pair, text: str) -> Known | None:
         row = await self._cache.read(pair, text) if self._cache else None
-        if row is None:
-            return None
-        expansion = self._known(text, row, "cache")
-        self._remember(pair, text, expansion)
-        return expansion
+        return self._remember(pair, text, row) if row else None
 
-    def _known(self, text: str, row: Row, source: Source) -> Expansion:
-        words, weights = weigh(text, row if self._keywords.weights else replace(row, weights=()))
-        return Expansion(words, source, "", weights, row.confidence)
-
-    def _lookup(self, pair: Pair, text: str) -> asyncio.Task[Expansion] | None:
+    def _lookup(self, pair: Pair, text: str) -> asyncio.Task[Known] | None:
         key = (pair.name, text)
         if (lookup := self._in_flight.get(key)) is None and len(self._tasks) < MAX_IN_FLIGHT:
             lookup = self._in_flight[key] = self._start(self._look_up(pair, text))
@@ -217,28 +224,27 @@ class Expander:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._bug(error)
 
-    async def _look_up(self, pair: Pair, text: str) -> Expansion:
-        row, source, away = await self._find(pair, text)
-        if row is None:
-            return _fallback(text, "away" if away else self._nowhere())
+    async def _look_up(self, pair: Pair, text: str) -> Known:
+        readings = self._rules_of(pair).readings(text)
+        found = [await self._find(pair, reading) for reading in readings]
+        rows = [known.row for known in found if known.row]
+        if (row := together(text, rows)) is None:
+            away = any(known.reason for known in found)
+            return Known(None, reason="away" if away else self._nowhere())
         if self._cache is not None:
             self._start(self._cache.write(pair, text, row))
-        expansion = self._known(text, row, source)
-        self._remember(pair, text, expansion)
-        return expansion
+        self._remember(pair, text, row)
+        return Known(row, next(known.source for known in found if known.row))
 
-    async def _find(self, pair: Pair, text: str) -> tuple[Row | None, Source, bool]:
-        away = False
-        try:
-            stored = await self._index.lookup(pair, text) if pair.matches else None
-        except UnavailableError:
-            stored, away = None, True
-        if stored is not None:
-            return stored, "index", away
-        try:
-            return await self._models.ask(pair, text), "model", away
-        except UnavailableError:
-            return None, "model", True
+    async def _find(self, pair: Pair, text: str) -> Known:
+        reason: Reason = ""
+        for place in PLACES:
+            try:
+                if row := await self._places[place](pair, text):
+                    return Known(replace(row, own=text), place)
+            except UnavailableError:
+                reason = "away"
+        return Known(None, reason=reason)
 
     def _nowhere(self) -> Reason:
         if not self._follower.looked.is_set() or self._models.state == "loading":
@@ -248,10 +254,6 @@ class Expander:
     def _bug(self, error: BaseException) -> None:
         self._metrics.bugs.inc()
         log.error("Something unexpected; the query alone was the answer.", exc_info=error)
-
-
-def _fallback(text: str, reason: Reason) -> Expansion:
-    return Expansion([text] if text else [], "none", reason)
 
 
 @dataclass(frozen=True)
@@ -304,14 +306,18 @@ def make_parts(
     index = make_index(workspace, metrics)
     # A new pair may come from new data, so every model is made from a configuration that is read
     # again.
-    models = Models(lambda: Workspace(settings), serving, metrics, settings.keywords.k_max, model)
+    models = Models(lambda: Workspace(settings), metrics, model)
 
     async def changed(pair: Pair) -> None:
         # The first look into an index takes longer than a query's deadline.
         with suppress(UnavailableError):
             await index.lookup(pair, "a query")
         await models.follow(pair)
+        with suppress(CogrError):
+            rules = await asyncio.to_thread(rules_of, workspace.store, pair.ids["query"])
+            before = follower.pair.name
+            expander.rules = {before: expander.rules.get(before, rules), pair.name: rules}
 
     follower = Follower(index.pair, changed, follow_seconds, metrics)
-    expander = Expander(cache, index, models, follower, serving, metrics, settings.keywords)
+    expander = Expander(cache, index, models, follower, settings, metrics)
     return Parts(serving, metrics, cache, index, models, follower, expander)

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
@@ -29,7 +28,7 @@ from cogr.snapshots import Row
 from cogr.snapshots.writing import HEAVIEST
 from cogr.store import Store
 from indexers.backends import Pair, ServedSide
-from indexers.backends.opensearch.search import MAX_CLAUSES, lookup_body
+from indexers.backends.opensearch.search import lookup_body
 from indexers.backends.opensearch.serving import pair_of, request_of
 from indexers.rebuild.fleet.broker import PREFIX, url_of
 from indexers.workspace import Workspace
@@ -66,13 +65,6 @@ class _Entry(BaseModel):
         # Lone surrogates can't be sent on: a UnicodeEncodeError is a ValueError.
         "".join(self.keywords).encode()
         return Row("", "", tuple(self.keywords), "", tuple(self.weights or ()), self.confidence)
-
-
-def weigh(text: str, row: Row) -> tuple[Sequence[str], Sequence[float]]:
-    """A row's keywords, the text first, and their weights; () where all are 1."""
-    found = replace(row, own=text).weighted
-    weights = list(found.values()) if row.weights else ()
-    return list(found)[:MAX_CLAUSES], weights[:MAX_CLAUSES]
 
 
 class ClusterIndex:
@@ -130,7 +122,7 @@ class ClusterIndex:
             self._counted = time.monotonic()
 
     async def lookup(self, pair: Pair, text: str) -> Row | None:
-        if pair.query is None:
+        if pair.query is None or not pair.matches:
             return None
         path = f"/{pair.query.index}/_search"
         params = {"filter_path": "timed_out,_shards.failed,hits.hits._source"}
@@ -196,7 +188,7 @@ class StoreIndex:
         return pair
 
     async def lookup(self, pair: Pair, text: str) -> Row | None:
-        if pair.query is None:
+        if pair.query is None or not pair.matches:
             return None
         snapshot = pair.query.snapshot
         return await self._upstream.call(

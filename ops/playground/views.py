@@ -2,8 +2,7 @@
 They are made from snapshots and the data set, which are opened when first asked for. Nothing here
 uses HTTP.
 
-The list of labelled queries measures each pair by the keywords of its query snapshot, or by the
-query alone where the snapshot has none.
+The list of labelled queries measures the set that each pair answers with.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from functools import cached_property, lru_cache
-from itertools import repeat
 from statistics import fmean
 from typing import Annotated, Any, Literal
 
@@ -23,21 +21,21 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pyroaring import BitMap
 
 from cogr.datasets.items import in_id_order
-from cogr.errors import CogrError, DataError, MissingExtraError
-from cogr.keywords import NORMALISER, query_keywords, self_keyword
+from cogr.errors import CogrError, DataError
+from cogr.keywords import NORMALISER, self_keyword
 from cogr.matching.postings import to_bitmap
 from cogr.metrics import SetLike, full_set
 from cogr.records import Dataset, Item, Query
 from cogr.snapshots import Manifest, list_snapshots, open_snapshot, why_no_pair
 from cogr.snapshots.writing import HEAVIEST
-from indexers.backends import MOST_TEXT, Pair, Words, text_boost
+from indexers.backends import Pair, ServedSide, Words, text_boost
 from indexers.backends.memory import Opened, Ranked
 from indexers.backends.opensearch.search import MAX_CLAUSES
-from indexers.release.rules import rules_of
+from indexers.release.rules import Rule, rules_of
+from indexers.search import Found, Searcher
 from indexers.text import Lexical
 from indexers.workspace import Workspace
-from ops.expander.expander import Expansion, Parts
-from ops.expander.precomputed import weigh
+from ops.expander.expander import Parts
 
 _OPEN = 8
 """Most open snapshots: both sides of the pairs A and B, and of the two pairs before."""
@@ -87,6 +85,7 @@ class Answers:
         self._workspace, self._parts = workspace, parts
         self._opened = lru_cache(_OPEN)(lambda id_: Opened(open_snapshot(workspace.store, id_)))
         self._f1 = lru_cache(8)(self._measured)
+        self._searcher = lru_cache(4)(self._paired)
         self._opening = threading.RLock()
 
     def page(self) -> dict[str, Any]:
@@ -104,7 +103,7 @@ class Answers:
             "pairs": choices,
             "absent": serving.item.snapshot if serving.item and absent else None,
             "data": counts,
-            "rules": [astuple(rule) for rule in rules_of(pairs[0][0])] if pairs else [],
+            "rules": [astuple(rule) for rule in self._rules(pairs[0][0].id)] if pairs else [],
             "examples": catalogue.examples(_EXAMPLES) if catalogue else [],
             "problem": problem,
         }
@@ -112,13 +111,12 @@ class Answers:
     async def search(self, query: Text, pairs: Pairs, size: Size = 20) -> dict[str, Any]:
         """One query with one pair, or with two side by side."""
         words = [await self._words(query, asked) for asked in pairs]
-        boosts = [text_boost(one.weights, self._parts.settings.blend) for one in words]
 
         def searched() -> list[dict[str, Any]]:
             catalogue, _ = self._catalogue_or_why()
             searches = [
-                Search(query, one, boost, self._open(asked.item), catalogue)
-                for asked, one, boost in zip(pairs, words, boosts, strict=True)
+                Search(query, one, self._open(asked.item), catalogue)
+                for asked, one in zip(pairs, words, strict=True)
             ]
             besides = searches[::-1] if len(searches) > 1 else [None]
             return [one.as_dict(size, of) for one, of in zip(searches, besides, strict=True)]
@@ -190,30 +188,33 @@ class Answers:
             "reached": reached,
         }
 
-    async def _words(self, query: str, asked: RequestedPair) -> Expansion:
-        """The keywords to search for: those of the page, those that the expander serves, or those
-        of the pair's query snapshot.
+    async def _words(self, query: str, asked: RequestedPair) -> Found:
+        """What to search by: keywords of the page, or what the expander serves, or the same rule
+        for a pair that does not serve.
         """
         pair = self._parts.follower.pair
         if asked.keywords is not None or (asked.item, asked.query) != _snapshots_of(pair):
             return await asyncio.to_thread(self._unserved, query, asked)
         return await self._parts.expander.expand(query, pair)
 
-    def _unserved(self, query: str, asked: RequestedPair) -> Expansion:
-        self._open(asked.item)
-        if asked.keywords is not None:
-            given: dict[str, float] = {}
-            for one in asked.keywords:
-                if word := self_keyword(one.text):
-                    given.setdefault(word, one.weight)
-            weights = [*given.values()] if any(one != 1 for one in given.values()) else []
-            return Expansion([*given], "none", weights=weights)
-        text = self_keyword(query)
-        row = self._open(asked.query).row_of(query) if asked.query else None
-        if row is None:
-            return Expansion([text] if text else [], "none", "unknown")
-        words, row_weights = weigh(text, row)
-        return Expansion(words, "index", "", row_weights, row.confidence)
+    def _unserved(self, query: str, asked: RequestedPair) -> Found:
+        if asked.keywords is None:
+            with self._opening:
+                return self._searcher(asked.item, asked.query).row_for(query)
+        given: dict[str, float] = {}
+        for one in asked.keywords:
+            if word := self_keyword(one.text):
+                given.setdefault(word, one.weight)
+        weights = [one for one in given.values() if one != 1]
+        words = Words(query, text_boost(weights, self._parts.settings.blend))
+        return Found(given, "given", None, words)
+
+    def _paired(self, item: str, query: str | None) -> Searcher:
+        """A pair of the store, whether or not it was pushed."""
+        items, stored = self._open(item).snapshot, self._open(query) if query else None
+        asked = ServedSide.of(stored.snapshot.manifest) if stored else None
+        pair = Pair(ServedSide.of(items.manifest), asked)
+        return Searcher(self._workspace, pair, stored.row_of if stored else None)
 
     def _open(self, snapshot: str) -> Opened:
         with self._opening:
@@ -243,11 +244,15 @@ class Answers:
         distinct = {(one.id, of and of.id): (one, of) for one, of in pairs}
         return list(distinct.values())[:_LISTED]
 
+    def _rules(self, item: str) -> Sequence[Rule]:
+        return rules_of(self._workspace.store, item).rules
+
     def _measured(self, item: str, query: str | None) -> Sequence[float]:
         catalogue, items = self._catalogue, self._open(item)
-        stored = self._open(query) if query else None
         known, queries = catalogue.dataset.relevant, catalogue.measured
-        found = {one.id: _found(one.text, items, stored) for one in queries}
+        with self._opening:
+            asked = {one.id: self._searcher(item, query).row_for(one.text) for one in queries}
+        found = {id_: items.set_of(one.keywords, one.words) for id_, one in asked.items()}
         relevant = {one.id: items.mirror.wanted(known[one.id]) for one in queries}
         return tuple(full_set(found, relevant).values["f1"].tolist())
 
@@ -323,21 +328,19 @@ class Search:
     """One pair's search for one query: by its keywords, and by its text."""
 
     query: str
-    words: Expansion
-    boost: float
+    asked: Found
     items: Opened
     catalogue: Catalogue | None
 
-    @cached_property
+    @property
     def keywords(self) -> Mapping[str, float]:
         """Keyword -> its weight."""
-        return dict(zip(self.words.keywords, self.words.weights or repeat(1.0), strict=False))
+        return self.asked.keywords
 
     @cached_property
     def ranking(self) -> Ranked:
         """The set, then what more the text finds."""
-        text = Words(self.query, self.boost)
-        return self.items.rank(self.keywords, text, len(self.items.mirror))
+        return self.items.rank(self.keywords, self.asked.words, len(self.items.mirror))
 
     @cached_property
     def retrieved(self) -> BitMap:
@@ -366,16 +369,26 @@ class Search:
                 {"text": word, "df": mirror.df(word), "weight": weight}
                 for word, weight in self.keywords.items()
             ],
-            "source": self.words.source,
-            "reason": self.words.reason,
-            "confidence": self.words.confidence,
-            "rules": [str(rule) for rule in rules_of(self.items.snapshot.manifest, self.query)],
+            "source": self.asked.source,
+            "reason": getattr(
+                self.asked, "reason", "unknown" if self.asked.source == "none" else ""
+            ),
+            "confidence": self.asked.confidence,
+            "rules": [str(rule) for rule in self._rules()],
             "entities": len(mirror),
             "total": ranking.total,
             "more": ranking.more,
             "hits": hits,
             **({} if relevant is None else self._judged(relevant)),
         }
+
+    @property
+    def _reason(self) -> str:
+        return "unknown" if self.asked.source == "none" else ""
+
+    def _rules(self) -> Sequence[Rule]:
+        snapshot = self.items.snapshot
+        return rules_of(snapshot.store, snapshot.id).about(self.query)
 
     def _judged(self, relevant: frozenset[str]) -> dict[str, Any]:
         missed = [id_ for id_ in sorted(relevant) if not self.finds(id_)]
@@ -408,13 +421,3 @@ def _reaching(
         via = list(queries.mirror.explain(words, query_id))
         found.append({"text": text, "via": via, "relevant": relevant and id_ in relevant})
     return {"total": ranking.total, "queries": found}
-
-
-def _found(text: str, items: Opened, stored: Opened | None) -> BitMap:
-    row = stored.row_of(text) if stored else None
-    found = items.mirror.retrieved(query_keywords(text, row.keywords if row else ())[:MAX_CLAUSES])
-    try:
-        literal = items.searched.literal(text[:MOST_TEXT])
-    except MissingExtraError:  # Without the extra `statistical`.
-        return found
-    return found | to_bitmap(literal.astype(np.uint32))

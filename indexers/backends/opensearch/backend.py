@@ -9,6 +9,8 @@ an older snapshot. Deletion never takes an index that an alias names.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
 from typing import Any
@@ -33,7 +35,7 @@ from indexers.backends import (
     boosts_of,
     compared,
 )
-from indexers.backends.memory import mirror_of
+from indexers.backends.memory import Opened, mirror_of
 from indexers.backends.opensearch import push, search
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import (
@@ -46,7 +48,14 @@ from indexers.backends.opensearch.indexes import (
     pushed_index,
     remove_index,
 )
-from indexers.backends.opensearch.serving import Answer, aliased, pair_of, request_of
+from indexers.backends.opensearch.search import KEYWORDS, OWN, Fields
+from indexers.backends.opensearch.serving import (
+    Answer,
+    aliased,
+    fields_of,
+    pair_of,
+    request_of,
+)
 
 
 class OpenSearchBackend:
@@ -67,6 +76,7 @@ class OpenSearchBackend:
         self.catalogue = f"{self.name}-{settings.prefix}"
         self._aliases = {side: alias_name(settings.prefix, side) for side in SIDES}
         self._store, self._into = store, into or IntoSettings()
+        self._opened = lru_cache(maxsize=2)(lambda id_: Opened(open_snapshot(store, id_)))
 
     def push(self, snapshot: Snapshot) -> Pushed:
         """See `push.push`. Where the parent is pushed, only the difference is written."""
@@ -154,21 +164,42 @@ class OpenSearchBackend:
         explain: bool = False,
         words: Words | None = None,
     ) -> SearchResult:
-        """The best entities that have one of `keywords`, and whose texts match the words."""
-        state = pushed_index(self.cluster, snapshot)
-        return search.top(self.cluster, state, boosts_of(keywords), size, explain, words)
+        """The best entities that have one of `keywords`, and whose texts match the words; of what
+        serves in the index of `into`, there.
+        """
+        index, fields = self._place_of(snapshot)
+        boosts = boosts_of(keywords)
+        found = search.top(self.cluster, index, boosts, size, explain, words, fields)
+        return found if fields.keywords == KEYWORDS else self._titled(found, snapshot)
 
     def retrieved(
         self, keywords: Keywords, *, snapshot: str, words: Words | None = None
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
-        state = pushed_index(self.cluster, snapshot)
-        return search.everything(self.cluster, state, boosts_of(keywords), words)
+        index, fields = self._place_of(snapshot)
+        return search.everything(self.cluster, index, boosts_of(keywords), words, fields)
 
     def lookup(self, text: str, *, snapshot: str) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""
         state = pushed_index(self.cluster, snapshot)
         return search.lookup(self.cluster, state.name, self_keyword(text))
+
+    def _place_of(self, snapshot: str) -> tuple[str, Fields]:
+        item = self.pair().item if self._into.index and side_of(snapshot) == "item" else None
+        if item and item.snapshot == snapshot:
+            return item.index, fields_of(self._into, item)
+        return pushed_index(self.cluster, snapshot).name, OWN[side_of(snapshot)]
+
+    def _titled(self, found: SearchResult, snapshot: str) -> SearchResult:
+        """With titles and extra fields of the snapshot: a team's index calls its own otherwise."""
+        opened = self._opened(snapshot)
+        hits = [
+            replace(hit, text=opened.texts[dense], fields=opened.fields_of(dense))
+            if (dense := opened.mirror.ids.find(hit.id)) >= 0
+            else hit
+            for hit in found.hits
+        ]
+        return replace(found, hits=hits)
 
     def delete(self, snapshot: str) -> None:
         """Remove the index of a snapshot. Raises SnapshotError while it serves."""
@@ -246,7 +277,7 @@ def _check_document(
 
 def _check_parity(cluster: Cluster, state: IndexState, mirror: Mirror, keywords: Keywords) -> int:
     boosts, index = boosts_of(keywords), state.name
-    found = search.everything(cluster, state, boosts)
+    found = search.everything(cluster, state.name, boosts, fields=OWN[side_of(state.snapshot)])
     expected = mirror.search(boosts, len(mirror))
     if found.total != expected.total:
         raise CheckFailedError(

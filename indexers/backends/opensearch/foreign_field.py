@@ -112,14 +112,20 @@ def open_target(cluster: Cluster, name: str, field: str, id_field: str = "_id") 
 
 
 def _check_id_field(state: IndexState, id_field: str) -> None:
-    found: Mapping[str, Any] = state.mappings
-    for part in id_field.split("."):
-        found = {**found.get("properties", {}), **found.get("fields", {})}.get(part, {})
-    if id_field != "_id" and (type_ := found.get("type")) not in _ID_TYPES:
+    type_ = field_in(state.properties, id_field).get("type")
+    if id_field != "_id" and type_ not in _ID_TYPES:
         raise UserError(
             f"--id-field {id_field!r} is {f'of type {type_}' if type_ else 'not a field'} in the "
             f"index {state.name}; give a field of keywords or whole numbers, such as sku."
         )
+
+
+def field_in(properties: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The mapping of a field, such as `codes.sku`; empty where there is none."""
+    found: Mapping[str, Any] = {"properties": properties}
+    for part in name.split("."):
+        found = {**found.get("properties", {}), **found.get("fields", {})}.get(part, {})
+    return found
 
 
 def _check_fields(state: IndexState, field: str) -> None:

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 from cogr.errors import ServiceError, UserError
-from cogr.snapshots import Row, side_of
-from indexers.backends import MOST_TEXT, Hit, Keywords, SearchResult, Words, boosts_of
+from cogr.records import SIDES, Side
+from cogr.snapshots import Row
+from indexers.backends import Hit, Keywords, SearchResult, Words, boosts_of
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import LITERAL, WORDS, IndexState
+from indexers.backends.opensearch.indexes import LITERAL, WORDS
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ _UNSHOWN = ["item_id", "query_id", "keywords", "self", "generated", "weights", "
 """Fields that a hit leaves out: the others are its text and an item's extra fields."""
 # Statistics are summed over all shards; for a single shard it acts like query_then_fetch.
 _EXACT = {"search_type": "dfs_query_then_fetch"}
-_WEIGHT = re.compile(r"weight\((keywords|text\.words):(.*) in \d+\) \[.*", re.DOTALL)
+_WEIGHT = re.compile(r"weight\(([^:]+):(.*) in \d+\) \[.*", re.DOTALL)
 
 
 TIER = 1024.0
@@ -83,85 +84,98 @@ def _boosted(boost: float) -> dict[str, float]:
 @dataclass(frozen=True)
 class Fields:
     """The fields of an index: of keywords, of texts that are ranked by, of texts in one of which a
-    literal match has every word, and of ids; without the last an id is the document's.
+    literal match has every word, and of ids, which may be numbers; `_id` is the document's own.
     """
 
     keywords: str = KEYWORDS
     texts: Sequence[str] = (WORDS,)
     literal: Sequence[str] = (LITERAL,)
-    id: str | None = "item_id"
+    id: str = "item_id"
+    numbers: bool = False
+
+    def named(self, text: str) -> dict[str, Any]:
+        """The query for the item whose id is this text, whatever its case; for `_id` and numbers in
+        its own case, or all small or all capital.
+        """
+        text = text.strip()
+        if self.id == "_id":
+            return {"ids": {"values": list(dict.fromkeys((text, text.upper(), text.lower())))}}
+        if self.numbers:
+            return {"match": {self.id: {"query": text, "lenient": True}}}
+        return {"term": {self.id: {"value": text, "case_insensitive": True}}}
 
 
-OWN = Fields()
+OWN: Mapping[Side, Fields] = {side: Fields(id=f"{side}_id") for side in SIDES}
 """The fields of our own indexes."""
 
 
-def set_body(keywords: Keywords, text: str, fields: Fields = OWN) -> dict[str, Any]:
+def set_body(keywords: Keywords, words: Words, fields: Fields = OWN["item"]) -> dict[str, Any]:
     """The query that finds the set: what has one of the keywords, and literal matches, but nothing
     with a keyword of weight 0. As a filter it gives counts and facets.
     """
-    text = text[:MOST_TEXT]
-    every = {"multi_match": {"query": text, "fields": list(fields.literal), "operator": "and"}}
-    named = (
-        {"term": {fields.id: {"value": text.strip(), "case_insensitive": True}}}
-        if fields.id
-        else {"ids": {"values": [text.strip()]}}
-    )
+    every = [
+        {"multi_match": {"query": text, "fields": list(fields.literal), "operator": "and"}}
+        for text in words.texts
+        if fields.literal
+    ]
     boosts = boosts_of(keywords)
-    words: dict[str, Any] = {
+    having: dict[str, Any] = {
         "terms": {fields.keywords: [word for word, boost in boosts.items() if boost]}
     }
     buried = [word for word, boost in boosts.items() if not boost]
     without = {"must_not": [{"terms": {fields.keywords: buried}}]} if buried else {}
-    literal = [every, named] if fields.literal else [named]
-    return {"bool": {"should": [words, *literal], **without}}
+    return {"bool": {"should": [having, *every, fields.named(words.texts[0])], **without}}
 
 
 def blended_body(
-    keywords: Keywords, words: Words, fields: Fields = OWN, *, set_only: bool = False
+    keywords: Keywords, words: Words, fields: Fields = OWN["item"], *, set_only: bool = False
 ) -> dict[str, Any]:
     """The query of both tiers: the set first, then what else the text finds; in each tier by the
     sum of the scores of keywords and text.
     """
-    text = {"query": words.text[:MOST_TEXT], "fields": list(fields.texts)} | _boosted(words.boost)
-    found = set_body(keywords, words.text, fields)
+    shared = {"fields": list(fields.texts)} | _boosted(words.boost)
+    texts: list[dict[str, Any]] = [
+        {"multi_match": {"query": text, **shared}} for text in words.texts if fields.texts
+    ]
+    found = set_body(keywords, words, fields)
     should = [
         query_body(keywords, fields.keywords),
-        *([{"multi_match": text}] if fields.texts else []),
+        *(texts if len(texts) < 2 else [{"dis_max": {"queries": texts}}]),
         {"constant_score": {"filter": found, "boost": TIER}},
     ]
     return {"bool": {"should": should, "filter": [found] if set_only else []}}
 
 
 def search_body(
-    index: IndexState,
     keywords: Keywords,
     size: int,
     words: Words | None = None,
+    fields: Fields = OWN["item"],
     *,
     set_only: bool = False,
 ) -> dict[str, Any]:
     """The whole request body: exact total, score descending, then id ascending. With `words` the
     aggregation `total` counts the set.
     """
-    blended = words and blended_body(keywords, words, set_only=set_only)
-    counted = {"aggs": {"total": {"filter": set_body(keywords, words.text)}}} if words else {}
+    blended = words and blended_body(keywords, words, fields, set_only=set_only)
+    counted = {"aggs": {"total": {"filter": set_body(keywords, words, fields)}}} if words else {}
     return {
-        "query": blended or query_body(keywords),
+        "query": blended or query_body(keywords, fields.keywords),
         "size": size,
         "track_total_hits": True,
-        "sort": [{"_score": "desc"}, {f"{side_of(index.snapshot)}_id": "asc"}],
+        "sort": [{"_score": "desc"}, {fields.id: "asc"}],
         **counted,
     }
 
 
 def top(
     cluster: Cluster,
-    state: IndexState,
+    index: str,
     keywords: Keywords,
     size: int,
     explain: bool,
     words: Words | None = None,
+    fields: Fields = OWN["item"],
 ) -> SearchResult:
     """The best `size` hits with their texts, and with `explain` each keyword's part of the score.
 
@@ -173,26 +187,30 @@ def top(
             f"A search gives at most {PAGE} hits, but {size} were asked for; give a smaller size."
         )
     body = {
-        **search_body(state, keywords, size, words),
-        "_source": {"excludes": _UNSHOWN},
+        **search_body(keywords, size, words, fields),
+        "_source": {"excludes": _UNSHOWN} if fields.keywords == KEYWORDS else False,
         "explain": explain,
     }
-    answer = ask(cluster, state.name, body)
+    answer = ask(cluster, index, body)
     found, every = answer["hits"], answer["hits"]["total"]["value"]
     total = answer["aggregations"]["total"]["doc_count"] if words else every
-    hits = [_hit(hit, keywords, tiered=words is not None) for hit in found["hits"]]
+    hits = [_hit(hit, keywords, fields, tiered=words is not None) for hit in found["hits"]]
     return SearchResult(total, hits, more=every - total)
 
 
 def everything(
-    cluster: Cluster, state: IndexState, keywords: Keywords, words: Words | None = None
+    cluster: Cluster,
+    index: str,
+    keywords: Keywords,
+    words: Words | None = None,
+    fields: Fields = OWN["item"],
 ) -> SearchResult:
     """The whole retrieved set, ids and scores only."""
-    body = {**search_body(state, keywords, PAGE, words, set_only=True), "_source": False}
-    found = list(_pages(cluster, state.name, body))
+    body = {**search_body(keywords, PAGE, words, fields, set_only=True), "_source": False}
+    found = list(_pages(cluster, index, body))
     above = TIER if words else 0.0
     scores = [score - above for score in float32s([hit["sort"][0] for hit in found])]
-    hits = [Hit(hit["sort"][1], score) for hit, score in zip(found, scores, strict=True)]
+    hits = [Hit(str(hit["sort"][1]), score) for hit, score in zip(found, scores, strict=True)]
     return SearchResult(len(hits), hits)
 
 
@@ -256,17 +274,17 @@ def _pages(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Iterator[Ma
         request["search_after"] = hits[-1]["sort"]
 
 
-def _hit(hit: Mapping[str, Any], keywords: Iterable[str], *, tiered: bool) -> Hit:
+def _hit(hit: Mapping[str, Any], keywords: Iterable[str], of: Fields, *, tiered: bool) -> Hit:
     explained = list(_parts(hit["_explanation"])) if "_explanation" in hit else []
-    parts = {word: part for field, word, part in explained if field == KEYWORDS}
-    words = math.fsum(part for field, _, part in explained if field == WORDS)
+    parts = {word: part for field, word, part in explained if field == of.keywords}
+    words = math.fsum(part for field, _, part in explained if field != of.keywords)
     matched = [keyword for keyword in dict.fromkeys(keywords) if keyword in parts]
     score, *matched_parts = float32s([hit["sort"][0], *(parts[keyword] for keyword in matched)])
-    fields, above = dict(hit["_source"]), tiered and score >= TIER
+    fields, above = dict(hit.get("_source", {})), tiered and score >= TIER
     return Hit(
-        hit["sort"][1],
+        str(hit["sort"][1]),
         score - TIER if above else score,
-        fields.pop("text"),
+        fields.pop("text", ""),
         dict(zip(matched, matched_parts, strict=True)),
         fields,
         words,
@@ -283,10 +301,13 @@ def float32s(printed: Sequence[float]) -> list[float]:
 
 
 def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
+    details = explanation["details"]
     if found := _WEIGHT.fullmatch(explanation["description"]):
         yield found[1], found[2], explanation["value"]
+    elif explanation["description"] == "max of:":
+        yield from _parts(max(details, key=lambda one: one["value"]))
     else:
-        for detail in explanation["details"]:
+        for detail in details:
             yield from _parts(detail)
 
 

@@ -17,7 +17,7 @@ from cogr.errors import ServiceError
 from cogr.records import SIDES, Side
 from cogr.settings.serving import IntoSettings
 from indexers.backends import Pair, ServedSide
-from indexers.backends.opensearch.foreign_field import snapshot_of
+from indexers.backends.opensearch.foreign_field import field_in, snapshot_of
 from indexers.backends.opensearch.indexes import alias_name
 from indexers.backends.opensearch.search import OWN, Fields
 
@@ -35,6 +35,7 @@ def request_of(prefix: str, into: IntoSettings) -> tuple[str, dict[str, str]]:
     if into.index:
         names[0] = into.index
         parts += [f"mappings.properties.*.{part}" for part in ("path", "meta")]
+        parts.append(f"mappings.properties.{into.id_field.partition('.')[0]}")
     path = ",".join(f"*.{part}" for part in parts)
     return f"/{','.join(names)}", {"ignore_unavailable": "true", "filter_path": path}
 
@@ -104,12 +105,13 @@ def _by_field(found: Answer, into: IntoSettings) -> ServedSide | str:
         return f"{into.index} names {names[0]}, which lacks the field {into.field}"
     normaliser = str(properties.get(path, {}).get("meta", {}).get("normaliser", ""))
     round_ = int(snapshot.split("-")[1].removeprefix("r"))
-    return ServedSide(snapshot, into.index, round_, normaliser, path)
+    id_type = str(field_in(properties, into.id_field).get("type", ""))
+    return ServedSide(snapshot, into.index, round_, normaliser, path, id_type)
 
 
 def fields_of(into: IntoSettings, item: ServedSide | None) -> Fields:
     """The fields in which what serves is searched: of CoGR's own index, or of the team's."""
     if not into.index:
-        return OWN
-    texts = into.text_fields
-    return Fields(item.field if item else into.field, texts, texts, id=None)
+        return OWN["item"]
+    texts, numbers = into.text_fields, item is not None and item.id_type not in ("", "keyword")
+    return Fields(item.field if item else into.field, texts, texts, into.id_field, numbers)

@@ -294,13 +294,14 @@ class Statistical(Generator):
 
     def live(self, written: Mapping[str, Any], items: str | None) -> Statistical | None:
         """The generator for queries that no snapshot has, on the fit that wrote a query snapshot;
-        None as of `keeping`. Evidence never applies to such queries.
+        None as of `keeping`. Evidence never applies to such queries, and nothing is fitted.
 
         Args:
             written: the fingerprint in that snapshot's manifest.
             items: id of the item snapshot that serves.
         """
-        return self.looking(evidence=(), judge=None).keeping(fit_of(written), items, None)
+        found = self.looking(evidence=(), judge=None).keeping(fit_of(written), items, None)
+        return found if found is not None and found.is_fitted else None
 
     @property
     def _folder(self) -> Store:
@@ -372,10 +373,16 @@ class KeptFit(Statistical):
         """The fit, with the items of today and their keywords in the item snapshot."""
         from indexers.generators.statistical.new_items import joined, unseen, with_keywords
 
-        items = unseen(self._fitted, self._dataset.items)
+        items, snapshot = unseen(self._fitted, self._dataset.items), self._mirror(0)
+        if self._only_queries and snapshot is not None:
+            items = [item for item in items if snapshot.ids.find(item.id) >= 0]
         found = joined(self._fitted, items, self._cold) if items else self._fitted
-        snapshot = self._mirror(0)
         return found if snapshot is None else with_keywords(found, items, snapshot)
+
+    @property
+    def _only_queries(self) -> bool:
+        """Whether it answers queries that come later, and so may not be trained for items."""
+        return self._pair[1] is None
 
     @cached_property
     def _cold(self) -> Ranker | None:
@@ -385,6 +392,8 @@ class KeptFit(Statistical):
         fitted, store = self._fitted, self._folder.below("cold")
         if store.exists(MANIFEST):
             return open_cold(store, fitted.ranker.folds)
+        if self._only_queries and not fitted.ranker.new.any():
+            return None
         cold = cold_of(fitted)
         if not fitted.ranker.new.any():
             save_cold(cold, store)

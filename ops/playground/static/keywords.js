@@ -7,6 +7,7 @@ const SOURCES = {
   cache: "from the cache",
   index: "precomputed, from the query snapshot",
   model: "written by the model just now",
+  given: "typed by you",
   none: "no keywords: the query alone",
 };
 const REASONS = {

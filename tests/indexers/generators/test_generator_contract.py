@@ -38,7 +38,6 @@ CHILDREN = {
     "test_generator_contract.py": "not of_its_own",
     "test_judging.py": "whole_prompts",
     "test_constraint.py": "known_keywords_alone",
-    "test_model_folders.py": "vllm_refuses",
 }
 """What runs with vLLM: file -> tests."""
 LANGUAGE_MODELS = ("vllm", "transformers", "openai")
@@ -115,18 +114,17 @@ def make(
         yield lambda: make_generator({"kind": kind}, "item", DATASET, store)
 
 
-def tiny_adapter(
-    model: Path, folder: Path, *, seed: int = 0, rank: int = 4, **more: object
-) -> Path:
+def tiny_adapter(model: Path, folder: Path, *, seed: int = 0, rank: int = 4) -> Path:
     """Write a random LoRA adapter of the attention of a model, which changes what it writes;
-    returns the folder. `more` goes into its configuration.
+    returns the folder.
     """
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
-    more = {"init_lora_weights": False, "task_type": "CAUSAL_LM", **more}
-    config = LoraConfig(r=rank, target_modules=["q_proj", "v_proj"], **more)
+    config = LoraConfig(
+        r=rank, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         adapted = get_peft_model(

@@ -11,6 +11,7 @@ import pytest
 
 from cogr.snapshots import Row
 from indexers.release.rules import MOST_PINS, Rule, Rules
+from indexers.search import together
 from tests.indexers.backends.opensearch_worlds import flags_of
 from tests.indexers.conftest import Command
 from tests.shops import write_jsonl, write_sample_part
@@ -53,7 +54,9 @@ def test_rules_go_live_on_both_sides_and_back(
     ruled = (*flags, "--set", "publish.rules=rules.csv")
     ended = cogr_index("publish", "--json", *ruled)
     assert ended.status == 0, ended.err
-    assert "1 items of the rules are not in" in ended.err
+    assert "pin living room sofa, c: 1 items\n" in ended.err
+    idle = "add floor lamp, brass; forbid a, green; pin floor lamp, gone"
+    assert f"Warning: 3 rules move no item: {idle}.\n" in ended.err
     assert None not in ended.json["before"].values()
     now = found(cogr_index, "living room sofa", flags)
     assert now[:2] == ["c", "b"]
@@ -89,7 +92,7 @@ def test_a_query_that_no_snapshot_has_keeps_what_its_fit_writes(
     assert cogr_index("publish", *flags, "--set", "publish.rules=rules.csv").status == 0
     steel = cogr_index("search", "steel", "--json", *flags).json
     ferrous = cogr_index("search", "ferrous", "--json", *flags).json
-    assert (before["source"], steel["source"]) == ("generator", "index")
+    assert (before["source"], steel["source"]) == ("model", "index")
     assert {"steel"} < {*before["keywords"]} < {*steel["keywords"]}
     assert {*before["keywords"]} < {*ferrous["keywords"]}
 
@@ -152,7 +155,10 @@ def test_a_publish_of_nothing_is_refused(
 def test_synonyms_lend_each_other_their_keywords_and_items_get_both_spellings() -> None:
     rules = Rules((Rule("synonym", "couch", keyword="sofa"), Rule("forbid", "couch", keyword="x")))
     sofa = Row("q", "Sofa", ("seat", "x"), weights=(2.0, 1.0, 1.0))
-    couch = rules.query_row(Row("c", "couch", ()), {"sofa": sofa})
-    assert couch.weighted == {"couch": 1, "sofa": 1, "seat": 2}
+    assert rules.readings("green couch") == ["green couch", "green sofa"]
+    assert rules.also("green couch") == ("green sofa",)
+    couch = together("couch", [rules.query_row(Row("c", "couch", ("x",))), sofa])
+    assert couch is not None
+    assert couch.weighted == {"couch": 1, "sofa": 1, "seat": 2, "x": 1}
     item = rules.item_row(Row("i", "Title", ("green couch", "couchette")))
     assert item.keywords == ("green couch", "couchette", "green sofa")

@@ -15,16 +15,14 @@ import pytest
 
 from cogr.keywords import NORMALISER
 from cogr.records import SIDES
-from cogr.settings.indexing import KeywordSettings
-from cogr.settings.serving import ServingSettings
+from cogr.settings import Settings
 from cogr.snapshots import Row
-from indexers.backends import Words
+from indexers.backends import Pair, ServedSide, Words
 from indexers.backends.opensearch.search import blended_body, query_body, set_body
 from indexers.release import release
 from ops.expander.app import OneAnswer
 from ops.expander.expander import Expander, Follower, make_parts
 from ops.expander.live_models import Models
-from ops.expander.precomputed import Pair, ServedSide
 from ops.expander.upstream import Metrics, UnavailableError, Upstream
 from tests.commands import program
 from tests.documents import examples
@@ -110,7 +108,7 @@ def test_weights_and_confidence_come_from_the_query_snapshot(tmp_path: Path) -> 
             keywords = dict(zip(answer["keywords"], boosts, strict=True))
             words = Words("green couch", beside[0])
             assert answer["clause"] == blended_body(keywords, words)
-            assert answer["set"] == set_body(keywords, "green couch")
+            assert answer["set"] == set_body(keywords, words)
             found = {
                 query: (said["confidence"], said["text_boost"])
                 for query in ("green couch", "reading light", "floor", "nobody")
@@ -294,10 +292,11 @@ class Slow:
 
 def made(index: Slow, deadline: float = 30) -> Expander:
     """An expander over this index alone."""
-    serving, metrics = ServingSettings(deadline=deadline), Metrics()
-    models = Models(pytest.fail, serving, metrics, 30)
+    settings, metrics = Settings(dataset={"loader": "jsonl"}), Metrics()
+    settings.serving.deadline = deadline
+    models = Models(pytest.fail, metrics)
     follower = Follower(index.pair, models.follow, 1, metrics)
-    return Expander(None, index, models, follower, serving, metrics, KeywordSettings())
+    return Expander(None, index, models, follower, settings, metrics)
 
 
 async def test_one_unknown_query_is_looked_up_once_whoever_asks() -> None:

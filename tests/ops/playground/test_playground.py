@@ -141,7 +141,7 @@ def test_weights_are_shown_and_change_the_order_alone(tmp_path: Path) -> None:
 
 def test_changed_keywords_change_the_set_and_its_figures(page: Page) -> None:
     answer = page.search("green sofa", ["  COUCH. ", "nothing has it"])
-    assert (answer["source"], answer["reason"]) == ("none", "")
+    assert (answer["source"], answer["reason"]) == ("given", "")
     assert answer["keywords"] == [
         {"text": "couch", "df": 2, "weight": 1.0},
         {"text": "nothing has it", "df": 0, "weight": 1.0},
