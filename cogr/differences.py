@@ -64,8 +64,8 @@ def _without(row: Row | None, other: Row | None) -> tuple[str, ...]:
 
 
 def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
-    """New, removed and changed entities (text, keywords, their order and weights, confidence, extra
-    fields), in id order.
+    """New, removed and changed entities (text, keywords, their order and weights, confidence, an
+    item's long text, extra fields), in id order.
 
     Memory: a few batches of rows of each snapshot, whatever its size.
 
@@ -84,7 +84,7 @@ def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
 
 class _Window:
     def __init__(self, snapshot: Snapshot) -> None:
-        columns = _COLUMNS_OF_QUERIES if snapshot.side == "query" else _COLUMNS
+        columns = _COLUMNS_OF_QUERIES if snapshot.side == "query" else [*_COLUMNS, "body"]
         columns = [*columns, "fields"] if snapshot.manifest.fields else columns
         self._batches = snapshot.batches(columns)
         self._rows = _NONE

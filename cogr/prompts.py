@@ -155,6 +155,12 @@ class Prompt:
         return [{"role": "system", "content": self.system}, {"role": "user", "content": self.user}]
 
     @property
+    def merged(self) -> list[dict[str, str]]:
+        """One message of the user, for models that know no system message."""
+        both = f"{self.system}\n\n{self.user}" if self.system else self.user
+        return [{"role": "user", "content": both}]
+
+    @property
     def text(self) -> str:
         """The prompt as one string: for the cache's key, and for models without a chat template."""
         return f"{self.system}\n\n{self.user}\n"
@@ -182,10 +188,8 @@ def _spelled(prompt: Prompt, tokenizer: Any) -> tuple[str | list[dict[str, str]]
     try:
         return prompt.messages, _spell(prompt.messages, tokenizer)
     except TemplateError:
-        # Some templates (Gemma 2, early Mistral) refuse a system message, so its text goes into the
-        # user's message.
-        messages = [{"role": "user", "content": f"{prompt.system}\n\n{prompt.user}"}]
-        return messages, _spell(messages, tokenizer)
+        # Some templates (Gemma 2, early Mistral) refuse a system message.
+        return prompt.merged, _spell(prompt.merged, tokenizer)
 
 
 def _spell(messages: list[dict[str, str]], tokenizer: Any) -> str:

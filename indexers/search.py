@@ -230,7 +230,7 @@ def _row_of(hit: Hit, *, explain: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"score": float(hit.score), "id": hit.id, "title": hit.text}
     if explain:
         parts = sorted(hit.matched.items(), key=lambda pair: -pair[1])
-        parts += [("words of the title", hit.words)] if hit.words else []
+        parts += [("words of title and text", hit.words)] if hit.words else []
         row |= {
             "tier": hit.tier,
             "matched": ", ".join(f"{word} {part:.3f}" for word, part in parts),

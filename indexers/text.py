@@ -8,20 +8,22 @@ Lucene's CJK analyser does.
 `cogr.keywords.normalise`, not this module, decides when two keywords are the same. Stems are never
 stored in a snapshot.
 
-`Lexical` is plain BM25 over titles and texts, by bm25s: the baseline of every comparison, and a
-source of a prompt's search results. It knows no generated keywords; `cogr.matching.mirror` searches
-those.
+`WordIndex` is plain BM25 over texts, by bm25s, and `Lexical` that over titles and texts of items:
+the baseline of every comparison, and a source of a prompt's search results. They know no generated
+keywords; `cogr.matching.mirror` searches those.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, reduce
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +39,7 @@ _ENGLISH = """
 a about above after again all also am an and any are as at be been before being below between both
 but by can could did do does doing down during each for from further had has have having he her here
 hers him his how i if in into is it its itself just may me might more most must my no nor not now of
-off on once only or other our out over own s same she should so some such t than that the their them
+off on once only or other our out over own same she should so some such than that the their them
 then there these they this those through to too under until up upon us very was we were what when
 where which while who whom why will with within without would you your
 """
@@ -54,6 +56,8 @@ _OTHERS = (
     *("danish", "dutch", "french", "italian", "norwegian", "portuguese", "russian", "spanish"),
     *("swedish", "turkish"),
 )
+LANGUAGES = ("english", "german", *_OTHERS)
+"""Languages with stop words, by their Snowball names."""
 DETECT = "auto"
 """The name of the language that is detected."""
 _READ = 5000
@@ -71,8 +75,10 @@ _UNIT = re.compile(
 _BEFORE = re.compile(r"([^\W\d_][\w.\-'’]*) $")
 _AFTER = re.compile(r" ([^\W\d_][\w.\-'’]*)")
 
-_ASCII_WORD = re.compile(r"[a-z0-9]+(?:[.\-'][a-z0-9]+)*")
-_JOINTS = re.compile(r"[.\-'’·]")
+_ASCII_WORD = re.compile(r"[a-z0-9]+(?:(?:[.\-']|(?<=\d)/(?=\d))[a-z0-9]+)*")
+_ASCII_TERM = re.compile(r"[a-z0-9]+(?:(?<=\d)[._]\d[a-z0-9]*)*")
+_WORD = r"[^\W_]LETTER*(?:(?:[.\-'’·]|(?<=\d)/(?=\d))[^\W_]LETTER*)*"
+_TERM = r"[^\W_]LETTER*(?:(?<=\d)[._]\dLETTER*)*"
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff]+"
@@ -90,7 +96,9 @@ def stop_words(language: str) -> frozenset[str]:
         from bm25s import stopwords
     except ImportError:
         return frozenset()
-    return frozenset(getattr(stopwords, f"STOPWORDS_{language.upper()}"))
+    listed = getattr(stopwords, f"STOPWORDS_{language.upper()}")
+    # Single consonants are there for elisions; elsewhere they are sizes and vitamins.
+    return frozenset(word for word in listed if word not in "bcdfghjklmnpqrstvwxz")
 
 
 def _shares(texts: Iterable[str]) -> dict[str, float]:
@@ -102,7 +110,7 @@ def _shares(texts: Iterable[str]) -> dict[str, float]:
         name: words - english if words is not english else words for name, words in every.items()
     }
     counts = Counter(
-        word for text in islice(texts, _READ) for word in _unicode_word().findall(text.casefold())
+        word for text in islice(texts, _READ) for word in _pattern(_WORD).findall(text.casefold())
     )
     total = max(1, counts.total())
     return {
@@ -122,11 +130,10 @@ def detect_language(texts: Iterable[str]) -> str:
 
 
 @cache
-def _unicode_word() -> re.Pattern[str]:
+def _pattern(word: str) -> re.Pattern[str]:
     # Python's \w leaves out the vowel signs of Indic scripts, so marks are added.
     marks = "".join(c for c in map(chr, range(0x10000)) if unicodedata.category(c)[0] == "M")
-    letter = rf"(?:[^\W_]|[{marks}])"
-    return re.compile(rf"[^\W_]{letter}*(?:[.\-'’·][^\W_]{letter}*)*")
+    return re.compile(word.replace("LETTER", rf"(?:[^\W_]|[{marks}])"))
 
 
 class Analyser:
@@ -161,37 +168,109 @@ class Analyser:
         return stem
 
     def words(self, text: str) -> list[str]:
-        """Case-folded words in order, compounds such as wi-fi whole; no stop words, no single
-        letters or digits.
+        """Case-folded words in order, as written: compounds such as wi-fi and fractions whole; no
+        stop words.
         """
-        stop = self.stop_words
-        if text.isascii():
-            return [w for w in _ASCII_WORD.findall(text.lower()) if len(w) > 1 and w not in stop]
-        text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-        return [
-            piece
-            for word in _unicode_word().findall(text)
-            for piece in _pieces(word)
-            if self._counts(piece)
-        ]
-
-    def _counts(self, word: str) -> bool:
-        return (len(word) > 1 or _UNSPACED.match(word) is not None) and word not in self.stop_words
+        found = _ASCII_WORD.findall(text.lower()) if text.isascii() else _read(_WORD, text)
+        return [word for word in found if word not in self.stop_words]
 
     def stems(self, text: str) -> list[str]:
         """Stems of `words`, one for each word, for phrases."""
         return [self.stem(word) for word in self.words(text)]
 
     def terms(self, text: str) -> list[str]:
-        """Stems for bag-of-words matching: those of `words`, and of the parts of compounds (wi-fi:
-        wi-fi, wi, fi).
+        """Stems for matching: a compound's parts, numbers and units apart and one in all their
+        spellings (`SIGNS`, `RULES`, `UNITS`). A cluster's analyser gives the same.
         """
-        found = []
-        for word in self.words(text):
-            found.append(self.stem(word))
-            if not word.isalnum() and len(parts := _JOINTS.split(word)) > 1:
-                found.extend(self.stem(part) for part in parts if self._counts(part))
-        return found
+        text = _ruled(text)
+        found = _ASCII_TERM.findall(text.lower()) if text.isascii() else _read(_TERM, text)
+        named = (UNITS.get(word, word) for word in found)
+        return [self.stem(word) for word in named if word not in self.stop_words]
+
+
+def _read(word: str, text: str) -> list[str]:
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return [piece for found in _pattern(word).findall(text) for piece in _pieces(found)]
+
+
+SIGNS: Mapping[str, str] = {
+    **{sign: " " + unicodedata.normalize("NFKC", sign).replace("⁄", "/") for sign in "½⅓⅔¼¾⅛⅜⅝⅞"},
+    **dict(zip("×⁄–²³_µ®™©″“”′‘’", "x/-23 μ   \"\"\"'''", strict=True)),
+    "ß": "ss",
+}
+"""Signs that are read as others, before `RULES`."""
+
+_LETTER = r"[^\W\d_]"
+RULES: Sequence[tuple[str, str]] = (
+    # C++ and C# are not C.
+    (r"\+\+", " plusplus "),
+    (rf"(?<=\b{_LETTER})#", " sharp "),
+    # No elided article; possessives, contractions and abbreviations are one word.
+    (r"\b(?:[cdjlmnst]|qu)'(?=\w)", ""),
+    (rf"(?<={_LETTER})'(?:s\b|(?={_LETTER}))|(?<=\b{_LETTER})\.(?={_LETTER}\b)", ""),
+    # Decimal commas are points, thousands have none; a fraction is one number.
+    (r"\b0,(?=\d)", "0."),
+    (r"(?<=\d),(?=\d{3}(?!\d))", ""),
+    (r"(?<=\d),(?=\d{1,2}(?![\d,]))", "."),
+    (r"(?<![\d./])(\d{1,2})/(2|3|4|5|6|8|16|32|64)(?![\d/])(?!\.\d)", r"\1_\2"),
+    # A metric thread's length has its unit; other dimensions are numbers side by side.
+    (r"\bm\s?(\d+(?:\.\d+)?)\s?x\s?(\d+(?:\.\d+)?)(?:\s?mm\b)?", r"m\1 \2 mm "),
+    (r"""(?<=\d)(\s?(?:mm|cm|m|in|inch|ft|")?)\s?[x*]\s?(?=\d)""", r"\1 "),
+    # An inch, but neither two in one nor a year in a place.
+    (
+        r"""(?<=\d)[\s-]?(?:"|''|zoll\b)"""
+        r"""|(?<=\d)(?<!\d{4})[\s-]?in\b\.?(?![\s-]*(?:\d|one\b|stock\b))""",
+        " inch ",
+    ),
+    (
+        r"(?<=\d)[\s-]?(?:(?:(m)illi|(c)enti|(k)ilo)?(?:(m)et(?:er|re)|(l)it(?:er|re)|(g)ram)m?s?"
+        r"|(v)olts?|(w)atts?|(f)(?:oo|ee)(t))\b",
+        r" \1\2\3\4\5\6\7\8\9\10",
+    ),
+    (r"μ(?=(?:[mglafsvwh]|mol|hz)\b)", "u"),
+    (r"(?<=\d)[\s-]?v(?=[ad]c\b)", " v "),
+    (r"(?<![\w-])(\d{1,3}(?:\.\d+)?)(?:a\b|\sa(?=\s*(?:$|[^\s\w]|[ad]c\b)))", r"\1 amp"),
+    # Letters and digits apart, but for a letter with one or two digits (M8, B12, 4K).
+    (
+        rf"(?<=\d)(?!(?:st|nd|rd|th)\b)(?={_LETTER}{{2}})|(?<=\d)(?=[vwlgmh]\b)"
+        rf"|(?<=\d{{3}})(?={_LETTER})|(?<={_LETTER}{{2}})(?=\d)|(?<=\b{_LETTER})(?=\d{{3}})",
+        " ",
+    ),
+    (rf"\b({_LETTER})-(?=\d{{1,2}}\b)|\b(\d{{1,2}})-(?={_LETTER}\b)", r"\1\2"),
+)
+"""What `Analyser.terms` replaces, in order, whatever the case. Python and Java read them alike."""
+
+UNITS: Mapping[str, str] = {
+    word: unit
+    for unit, words in (
+        ("inch", "inches zoll"),
+        ("pound", "lb lbs pounds"),
+        ("ounce", "oz ounces"),
+        ("amp", "amps ampere amperes"),
+        ("ohm", "ohms ω"),
+        ("kg", "kgs"),
+        ("ug", "mcg"),
+        ("um", "micron microns"),
+    )
+    for word in words.split()
+}
+"""Words that are read as another one."""
+
+_SIGN = re.compile("[" + "".join(SIGNS) + "]")
+_RULED = re.compile(r"[0-9'μ#]|\+\+|\b\w\.\w\b")
+
+
+@cache
+def _rules() -> Sequence[tuple[re.Pattern[str], str]]:
+    return [(re.compile(rule, re.IGNORECASE), with_) for rule, with_ in RULES]
+
+
+def _ruled(text: str) -> str:
+    text = _SIGN.sub(lambda sign: SIGNS[sign[0]], text)
+    if _RULED.search(text):
+        for rule, with_ in _rules():
+            text = rule.sub(with_, text)
+    return text
 
 
 def _pieces(word: str) -> Iterable[str]:
@@ -311,11 +390,101 @@ K1 = 1.5
 B = 0.75
 
 
+class WordIndex:
+    """BM25, by bm25s, over texts by number; in memory, or mapped from a folder.
+
+    Raises MissingExtraError without the extra `statistical`.
+    """
+
+    def __init__(self, analyser: Analyser, index: Any) -> None:
+        self._analyser, self._index = analyser, index
+        self._known: Mapping[str, int] = index.vocab_dict
+        self.count: int = index.scores["num_docs"]
+
+    @classmethod
+    def of(
+        cls, texts: Iterable[str], analyser: Analyser, k1: float = K1, b: float = B
+    ) -> WordIndex:
+        """Index texts, streaming. Memory: 4 bytes a word, and 16 a posting."""
+        known, ends, flat = dict[str, int](), array("q", [0]), array("i")
+        for text in texts:
+            flat.extend(known.setdefault(term, len(known)) for term in analyser.terms(text))
+            ends.append(len(flat))
+        index = _bm25s().BM25(k1=k1, b=b)
+        if known:
+            index.index(_Corpus(_Numbers(flat, ends), known), show_progress=False)
+        else:
+            nothing = {name: np.zeros(1, np.int32) for name in ("data", "indices", "indptr")}
+            index.vocab_dict, index.scores = {}, {**nothing, "num_docs": len(ends) - 1}
+            index.nonoccurrence_array = None
+        return cls(analyser, index)
+
+    @classmethod
+    def open(cls, folder: Path, analyser: Analyser) -> WordIndex:
+        """What `save` wrote, mapped. Raises FileNotFoundError where nothing is there."""
+        return cls(analyser, _bm25s().BM25.load(folder, mmap=True, load_vocab=True))
+
+    def save(self, folder: Path) -> None:
+        """Write it to a folder."""
+        self._index.save(folder, show_progress=False)
+
+    def scores(self, text: str) -> NDArray[np.float32]:
+        """The score of every text for a query, shape (texts,); 0 where no word is in it."""
+        terms = [term for term in self._analyser.terms(text) if term in self._known]
+        if not terms:
+            return np.zeros(self.count, np.float32)
+        return np.asarray(self._index.get_scores(terms), np.float32)
+
+    def literal(self, text: str) -> NDArray[np.int64]:
+        """Numbers of the texts that have every word of a query, stop words aside."""
+        terms = set(self._analyser.terms(text))
+        if not terms or not terms <= self._known.keys():
+            return np.zeros(0, np.int64)
+        starts, texts = (self._index.scores[name] for name in ("indptr", "indices"))
+        places = (self._known[term] for term in terms)
+        found = [texts[starts[at] : starts[at + 1]].astype(np.int64) for at in places]
+        return reduce(np.intersect1d, found)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the arrays of postings."""
+        return sum(self._index.scores[name].nbytes for name in ("data", "indices", "indptr"))
+
+
+def _bm25s() -> Any:
+    try:
+        import bm25s
+    except ImportError as error:
+        raise MissingExtraError("BM25 over the items' text", "statistical") from error
+    return bm25s
+
+
+@dataclass(frozen=True)
+class _Corpus:
+    # What bm25s takes for a corpus of numbered terms.
+    ids: Sequence[list[int]]
+    vocab: dict[str, int]
+
+
+class _Numbers(Sequence[list[int]]):
+    def __init__(self, flat: array[int], ends: array[int]) -> None:
+        self._flat, self._ends = flat, ends
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, at: Any) -> Any:
+        if at >= len(self):
+            raise IndexError(at)
+        return self._flat[self._ends[at] : self._ends[at + 1]].tolist()
+
+
 class Lexical:
-    """A BM25 index over title and text of every item (English stems and stop words).
+    """A BM25 index over title and text of every item.
 
     Args:
         texts: of the items, in their order, instead of title and text.
+        language: of stems and stop words (`Analyser`); by default that of the texts.
 
     Raises MissingExtraError without the extra `statistical`.
     """
@@ -326,58 +495,24 @@ class Lexical:
         k1: float = K1,
         b: float = B,
         texts: Sequence[str] | None = None,
+        language: str = DETECT,
     ) -> None:
-        try:
-            import bm25s
-            import Stemmer
-        except ImportError as error:
-            raise MissingExtraError("BM25 over the items' text", "statistical") from error
-        self._bm25s = bm25s
-        self._stemmer = Stemmer.Stemmer("english")
-        self.items = items
+        self.items, self._texts = items, texts
         # Ties are broken by position, so the items are put into id order first: score descending,
         # then id.
         self._order = sorted(range(len(items)), key=lambda i: items[i].id)
-        self._texts = texts
-        tokens = self._tokens([self._said(i) for i in self._order])
-        self._index = bm25s.BM25(k1=k1, b=b)
-        self._known: dict[str, int] = tokens.vocab
-        if self._known:
-            self._index.index(tokens, show_progress=False)
+        if language == DETECT:
+            language = detect_language(map(self._said, self._order))
+        said = map(self._said, self._order)
+        self._index = WordIndex.of(said, Analyser(language), k1, b)
 
     def _said(self, at: int) -> str:
         item = self.items[at]
         return f"{item.title} {item.text}" if self._texts is None else self._texts[at]
 
-    def _tokens(self, texts: Sequence[str]) -> Any:
-        return self._bm25s.tokenize(
-            list(texts), stopwords="en", stemmer=self._stemmer, show_progress=False
-        )
-
     def scores(self, text: str) -> NDArray[np.float32]:
         """The score of every item for one text, in id order; 0 where no word is in it."""
-        tokens = self._words(text)
-        if not tokens or not self._known:
-            return np.zeros(len(self.items), np.float32)
-        return np.asarray(self._index.get_scores(tokens), np.float32)
-
-    def literal(self, text: str) -> NDArray[np.int64]:
-        """The items that have every word of a text, stop words aside, by their places in id
-        order.
-        """
-        words = set(self._words(text))
-        if not words or not words <= self._known.keys():
-            return np.zeros(0, np.int64)
-        starts, items = (self._index.scores[name] for name in ("indptr", "indices"))
-        places = (self._known[word] for word in words)
-        found = [items[starts[at] : starts[at + 1]].astype(np.int64) for at in places]
-        return reduce(np.intersect1d, found)
-
-    def _words(self, text: str) -> list[str]:
-        found: list[list[str]] = self._bm25s.tokenize(
-            [text], stopwords="en", stemmer=self._stemmer, show_progress=False, return_ids=False
-        )
-        return found[0]
+        return self._index.scores(text)
 
     def rank(self, text: str, size: int) -> list[tuple[Item, float]]:
         """The best items of one text with scores above 0, best first, ties in id order."""
@@ -396,7 +531,7 @@ class Lexical:
     @property
     def size_bytes(self) -> int:
         """Of the arrays of postings."""
-        return sum(self._index.scores[name].nbytes for name in ("data", "indices", "indptr"))
+        return self._index.size_bytes
 
 
 def _best(scores: NDArray[Any], size: int) -> list[tuple[int, float]]:

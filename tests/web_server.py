@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,9 +44,14 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def serve(
-    handle: Callable[[Request], Answer | None], content_type: str = "application/json"
+    handle: Callable[[Request], Answer | None],
+    content_type: str = "application/json",
+    headers: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """A server whose every answer `handle` gives; None closes the connection. Yields its URL."""
+    """A server whose every answer `handle` gives, with further headers; None closes the connection.
+    Yields its URL.
+    """
+    more = headers or {}
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -62,6 +67,8 @@ def serve(
             self.send_response(answer[0])
             self.send_header("content-type", content_type)
             self.send_header("content-length", str(len(answer[1])))
+            for name, value in more.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(answer[1])
 

@@ -16,7 +16,7 @@ from pydantic import Field, SecretStr, field_validator
 from cogr.settings.indexing import Live
 from cogr.settings.table import LONGEST, Table, check_url, http_url, usable_path
 
-_OWN_FIELDS = ("item_id", "keywords", "text")
+_OWN_FIELDS = ("item_id", "keywords", "text", "whole_text")
 _FIELD_NAME = re.compile(r"""[^_.,*"'\\\x00-\x1f][^.,*"'\\\x00-\x1f]*""")
 
 
@@ -37,6 +37,9 @@ class PublishSettings(Table):
     )
     fields: tuple[str, ...] = Field(
         (), description="Items' fields to publish, such as price, for filters, facets and sorting"
+    )
+    search_text: bool = Field(
+        True, description="Search the items' whole texts for what follows the set; false: titles"
     )
 
     _is_path = field_validator("rules")(usable_path)
@@ -75,7 +78,8 @@ class OpenSearchSettings(Table):
     text_analyzer: str = Field(
         "english",
         pattern=r"^\S+$",
-        description="Analyser of the items' titles for text search: english, german, standard, ...",
+        description="Language of the items' titles for text search (english, german, ...), or an "
+        "analyser of the cluster (standard)",
     )
 
     _is_path = field_validator("ca_file")(usable_path)

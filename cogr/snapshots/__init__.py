@@ -2,10 +2,11 @@
 all computed from snapshots.
 
 A snapshot is a folder with `keywords.parquet` (columns id, text, self, keywords; weights and
-confidence of queries; fields where items carry some; rows in id order) and `manifest.json`, its
-facts and its origin, which is written last: a folder without it is not a snapshot. Write-once. Its
-file `set_aside.jsonl` has the entities without keywords of their own, and why. `writing` makes
-snapshots; they are opened and read here. Nothing here needs servers or models.
+confidence of queries; keys of items' texts, see `texts`, and fields where items carry some; rows in
+id order) and `manifest.json`, its facts and its origin, which is written last: a folder without it
+is not a snapshot. Write-once. Its file `set_aside.jsonl` has the entities without keywords of their
+own, and why. `writing` makes snapshots; they are opened and read here. Nothing here needs servers
+or models.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Provenance(BaseModel):
     cut_to_budget: int = 0
     set_aside: int = 0
     notes: Mapping[str, Any] = {}
+    texts: tuple[str, ...] | None = None
 
 
 class Manifest(Provenance):
@@ -66,6 +68,7 @@ class Manifest(Provenance):
     keywords: int
     vocabulary: int
     empty: int
+    read_hash: str = ""
     normaliser: str = NORMALISER
     created: str
     fields: Mapping[str, FieldType] = {}
@@ -242,6 +245,8 @@ class Row:
         confidence: of a query, the expected F1 of what its keywords retrieve, 0 to 1, `rounded`;
             None where it is unknown.
         own: the own text as a keyword, None until it is computed.
+        body: of an item, the key of its text beside the title (`cogr.snapshots.texts`); "" for
+            none.
     """
 
     id: str
@@ -251,6 +256,7 @@ class Row:
     weights: tuple[float, ...] = ()
     confidence: float | None = None
     own: str | None = field(default=None, compare=False, repr=False)
+    body: str = ""
 
     @property
     def self_keyword(self) -> str:
@@ -378,12 +384,11 @@ class Snapshot:
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[Row]:
     """The rows of a batch with the columns id, text and keywords, and maybe the others."""
-    columns = [
-        _cells(batch, name)
-        for name in ("id", "text", "keywords", "fields", "weights", "confidence", "self")
-    ]
-    for id_, text, words, fields, weights, confidence, own in zip(*columns, strict=True):
-        yield Row(id_, text, tuple(words), fields or "", tuple(weights or ()), confidence, own)
+    names = ("id", "text", "keywords", "fields", "weights", "confidence", "self", "body")
+    columns = [_cells(batch, name) for name in names]
+    for id_, text, words, fields, weights, sure, own, body in zip(*columns, strict=True):
+        kept = tuple(weights or ())
+        yield Row(id_, text, tuple(words), fields or "", kept, sure, own, body or "")
 
 
 def _cells(batch: pa.RecordBatch, name: str) -> list[Any]:

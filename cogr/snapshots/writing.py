@@ -50,6 +50,8 @@ SCHEMA = pa.schema(
 )
 FIELDS = pa.field("fields", pa.string(), nullable=False)
 """The column of a snapshot whose items carry extra fields: one JSON object an item, "" for none."""
+BODY = pa.field("body", pa.string(), nullable=False)
+"""The column of items: the key of each one's text (`cogr.snapshots.texts`), "" for none."""
 HEAVIEST = 1e6
 """The largest weight of a query's keyword."""
 HASHES_AT_ONCE = 1 << 20
@@ -81,7 +83,7 @@ def write_snapshot(
     """
     fields = fields or {}
     counts = _Counts(side, fields)
-    more = ([WEIGHTS, CONFIDENCE] if side == "query" else []) + ([FIELDS] if fields else [])
+    more = ([WEIGHTS, CONFIDENCE] if side == "query" else [BODY]) + ([FIELDS] if fields else [])
     with tempfile.TemporaryFile() as file:
         with storage_errors(tempfile.gettempdir()):
             _write_rows(file, rows, counts, pa.schema([*SCHEMA, *more]))
@@ -151,6 +153,7 @@ def _table(rows: list[Row], schema: pa.Schema) -> pa.Table:
         "weights": [row.weights or None for row in rows],
         "confidence": [row.confidence for row in rows],
         "fields": [row.fields_json for row in rows],
+        "body": [row.body for row in rows],
     }
     return pa.Table.from_pydict({name: columns[name] for name in schema.names}, schema=schema)
 
@@ -174,6 +177,7 @@ def _manifest(
         keywords=counts.keywords,
         vocabulary=counts.vocabulary,
         empty=counts.empty,
+        read_hash=counts.read_hash,
         created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         fields=dict(sorted(fields.items())),
     ).summed()
@@ -185,7 +189,7 @@ class _Counts:
         self._sha = hashlib.sha256(NORMALISER.encode())
         if fields:
             self._sha.update(json.dumps(dict(sorted(fields.items()))).encode())
-        self._weighing = hashlib.sha256()
+        self._weighing, self._reading = hashlib.sha256(), hashlib.sha256()
         self._weighs = False
         self.entities = self.keywords = self.empty = 0
         self._vocabulary = _Distinct()
@@ -197,7 +201,10 @@ class _Counts:
         keywords = columns["keywords"]
         sizes, words = integers(keywords.value_lengths()), keywords.flatten()
         self._sha.update(_spelled(columns, sizes, words))
-        self._add_weights(columns)
+        if self.side == "query":
+            self._add_weights(columns)
+        else:
+            self._add_bodies(columns)
         self.entities += len(table)
         self.keywords += len(words)
         self.empty += int(np.count_nonzero(sizes == 0))
@@ -213,7 +220,7 @@ class _Counts:
             self._last = id_
 
     def _add_weights(self, columns: Mapping[str, pa.Array]) -> None:
-        found = [columns[name] for name in ("weights", "confidence") if name in columns]
+        found = [columns["weights"], columns["confidence"]]
         if all(column.null_count == len(column) for column in found):
             return
         self._weighs = True
@@ -223,6 +230,20 @@ class _Counts:
         # The number of the first row fixes the position of the rows in the snapshot.
         for part in (np.array([self.entities], "<u8"), counts, _floats(weights.flatten()), sure):
             self._weighing.update(part.astype(part.dtype.newbyteorder("<")).tobytes())
+
+    def _add_bodies(self, columns: Mapping[str, pa.Array]) -> None:
+        for name in ("text", "fields", "body"):
+            if name in columns:
+                self._reading.update(_lengths_and_bytes(columns[name]))
+        if any(columns["body"].to_pylist()):
+            self._weighs = True
+            self._weighing.update(np.array([self.entities], "<u8").tobytes())
+            self._weighing.update(_lengths_and_bytes(columns["body"]))
+
+    @property
+    def read_hash(self) -> str:
+        """Of what a search by text reads of items: titles, extra fields, texts."""
+        return self._reading.hexdigest() if self.side == "item" else ""
 
     @property
     def content_hash(self) -> str:
@@ -259,6 +280,13 @@ def _spelled(
     prefixes = _arrow(lengths.astype("<u4")).view(pa.binary(4)).cast(pa.binary())
     pairs = np.arange(2 * len(parts)).reshape(2, -1).T.ravel()
     return pa.concat_arrays([prefixes, ordered]).take(_arrow(pairs)).buffers()[2]
+
+
+def _lengths_and_bytes(strings: pa.StringArray) -> bytes:
+    whole = pa.concat_arrays([strings])
+    _, offsets, data = whole.buffers()
+    ends = np.frombuffer(offsets, "<i4")[: len(whole) + 1]
+    return ends.tobytes() + bytes(memoryview(data or b"")[: ends[-1]])
 
 
 def _floats(values: pa.FloatArray) -> NDArray[np.float32]:

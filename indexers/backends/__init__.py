@@ -20,6 +20,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from cogr.records import Advance, FieldValue, Side
 from cogr.snapshots import Manifest, Row, Snapshot, why_no_pair
+from indexers.text import detect_language
 
 Keywords = Sequence[str] | Mapping[str, float]
 """The query of a search: normalised keywords, or keyword -> weight, above 0."""
@@ -263,6 +264,14 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Close connections and files."""
+
+
+def language_of(snapshot: Snapshot) -> str:
+    """The language by which a snapshot's texts are read (`indexers.text.Analyser`): that of its
+    generator, named or detected, else that of its texts.
+    """
+    named = snapshot.manifest.generator.get("language")
+    return str(named) if named else detect_language(row.text for row in snapshot.rows())
 
 
 MOST_TEXT = 512

@@ -1,17 +1,22 @@
 """The backend `memory`: the mirror itself behind the protocol. No server; the embedded default.
 
-Each process builds the mirrors that it needs, a second for 100,000 items. A push notes a snapshot
-in `memory/<id>.json`; `memory/serving.json`, replaced atomically, says what serves. Scores are
-those of OpenSearch 3.x.
+Each process builds the mirrors that it needs, a second for 100,000 items. A push indexes items'
+texts, for all snapshots of the same texts, and notes a snapshot in `memory/<id>.json`;
+`memory/serving.json`, replaced atomically, says what serves. Scores are those of OpenSearch 3.x.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import chain
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,12 +26,13 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from pyroaring import BitMap
 
+from cogr import __version__
 from cogr.errors import CheckFailedError, MissingExtraError, SnapshotError, StorageError
 from cogr.keywords import self_keyword
 from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
 from cogr.matching.postings import to_array, to_bitmap
-from cogr.records import SIDES, Advance, FieldValue, Item, Side, fields_of, values_of
+from cogr.records import SIDES, Advance, FieldValue, Side, fields_of, values_of
 from cogr.snapshots import (
     CONFIDENCE,
     ID,
@@ -41,8 +47,9 @@ from cogr.snapshots import (
     rows_of,
     side_of,
 )
+from cogr.snapshots.texts import whole_texts
 from cogr.snapshots.writing import SCHEMA
-from cogr.store import Store
+from cogr.store import Store, storage_errors
 from indexers.backends import (
     MOST_TEXT,
     Hit,
@@ -57,8 +64,9 @@ from indexers.backends import (
     Words,
     boosts_of,
     compared,
+    language_of,
 )
-from indexers.text import Lexical
+from indexers.text import Analyser, WordIndex
 
 T = TypeVar("T")
 
@@ -66,6 +74,9 @@ _SERVING = "memory/serving.json"
 _PAIR = TypeAdapter(dict[Side, str | None])
 _NOTE = TypeAdapter(dict[str, bool])
 _ANSWERS = pa.schema([*SCHEMA, WEIGHTS, CONFIDENCE])
+_OWNERS = "owners.npy"
+INDEXES = "text_index"
+"""The folder of the store that keeps indexes of items' texts."""
 _TIERS: Sequence[Tier] = ("set", "more")
 
 
@@ -94,8 +105,12 @@ class Opened:
 
     @cached_property
     def searched(self) -> TextIndex:
-        """Titles and fields to search by text. Raises MissingExtraError."""
-        return TextIndex(self.mirror, self.texts, self.extra)
+        """What a search by text reads. Raises as `TextIndex.of`."""
+        return TextIndex.of(self.snapshot)
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        return {id_.casefold(): at for at, id_ in enumerate(self.mirror.ids)}
 
     @cached_property
     def _answers(self) -> pa.Table:
@@ -113,11 +128,15 @@ class Opened:
         return fields_of(self.extra[dense]) if self.extra else {}
 
     def literal(self, text: str) -> BitMap:
-        """Items that a text names, dense ids; none without the extra `statistical`."""
+        """Items that the text is the id of, or that have all of its words in one field; dense ids.
+        Without the extra `statistical` by ids alone.
+        """
+        own = self._places.get(text.strip().casefold())
+        named = BitMap() if own is None else BitMap([own])
         try:
-            return to_bitmap(self.searched.literal(text[:MOST_TEXT]).astype(np.uint32))
+            return named | to_bitmap(self.searched.literal(text[:MOST_TEXT]).astype(np.uint32))
         except MissingExtraError:
-            return BitMap()
+            return named
 
     def set_of(self, boosts: Mapping[str, float], words: Words) -> BitMap:
         """The set of a search, dense ids: what keywords find, and literal matches, but nothing with
@@ -144,7 +163,7 @@ class Opened:
 
     def _blended(self, boosts: Mapping[str, float], words: Words) -> Ranked:
         searched, mirror = self.searched, self.mirror
-        by_text = np.maximum.reduce([searched.texts.scores(text) for text in words.texts])
+        by_text = np.maximum.reduce([searched.whole.scores(text) for text in words.texts])
         by_text *= np.float32(words.boost)
         ranking = mirror.search(boosts, len(mirror))
         scores, more = by_text.copy(), np.ones(len(mirror), np.bool_)
@@ -181,10 +200,15 @@ class MemoryBackend:
         self._side = lru_cache(maxsize=4)(self._read_side)
 
     def push(self, snapshot: Snapshot) -> Pushed:
-        """Note the snapshot. Idempotent."""
+        """Index the texts of items, where the store has no such index, and note the snapshot.
+        Idempotent.
+        """
         started, entities = time.perf_counter(), snapshot.manifest.entities
         known = self._note(snapshot.id) is not None
         if not known:
+            if snapshot.side == "item":
+                with suppress(MissingExtraError):
+                    TextIndex.of(snapshot)
             self._write_note(snapshot.id, verified=False)
         seconds = time.perf_counter() - started
         return Pushed(_note_path(snapshot.id), entities, 0 if known else entities, seconds)
@@ -256,7 +280,7 @@ class MemoryBackend:
         words: Words | None = None,
     ) -> SearchResult:
         """The best entities that have one of `keywords`, and whose texts match the words by bm25s'
-        BM25, which is built at first use.
+        BM25.
         """
         opened, boosts = self._searched(snapshot), boosts_of(keywords)
         found = opened.rank(boosts, words, size)
@@ -330,31 +354,76 @@ class MemoryBackend:
             return None
 
 
+@dataclass(frozen=True)
+class TextIndex:
+    """What a text search of one item snapshot reads, by numbers of its rows.
+
+    Attributes:
+        whole: title and text of each item.
+        spoken: titles and text values of fields, in one of which a literal match has every word.
+        owners: the item of each of these, shape (spoken,).
+    """
+
+    whole: WordIndex
+    spoken: WordIndex
+    owners: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> TextIndex:
+        """The index of a snapshot, mapped. A local store keeps it for all snapshots whose items
+        read the same; elsewhere each process makes its own.
+
+        Raises MissingExtraError, and SnapshotError where texts are lost.
+        """
+        analyser = Analyser(language_of(snapshot))
+        store, name = snapshot.store, index_name_of(snapshot.manifest, analyser.language)
+        if not store.is_local:
+            return cls._made(snapshot, analyser)
+        folder = store.local(f"{INDEXES}/{name}")
+        if not folder.exists():
+            made = cls._made(snapshot, analyser)
+            with storage_errors(store.url):
+                made._keep(folder)
+        whole, spoken = (WordIndex.open(folder / part, analyser) for part in ("whole", "spoken"))
+        return cls(whole, spoken, np.load(folder / _OWNERS, mmap_mode="r"))
+
+    @classmethod
+    def _made(cls, snapshot: Snapshot, analyser: Analyser) -> TextIndex:
+        whole = WordIndex.of(map(" ".join, whole_texts(snapshot)), analyser)
+        titles, fields = snapshot.texts(), snapshot.fields()
+        values = [(at, value) for at, one in enumerate(fields or ()) for value in _said(one)]
+        spoken = WordIndex.of(chain(titles, (value for _, value in values)), analyser)
+        owners = np.array([at for at, _ in values], np.int64)
+        return cls(whole, spoken, np.concatenate([np.arange(len(titles)), owners]))
+
+    def _keep(self, folder: Path) -> None:
+        made = folder.with_name(f".tmp-{uuid.uuid4().hex}")
+        made.mkdir(parents=True)
+        try:
+            self.whole.save(made / "whole")
+            self.spoken.save(made / "spoken")
+            np.save(made / _OWNERS, self.owners)
+            # Of two processes at once one is too late, and has made the same.
+            with suppress(OSError) if folder.exists() else nullcontext():
+                made.rename(folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+    def literal(self, text: str) -> NDArray[np.int64]:
+        """Items that have all words of the text in one field."""
+        return np.unique(self.owners[self.spoken.literal(text)])
+
+
+def index_name_of(manifest: Manifest, language: str = "") -> str:
+    """The folder of a snapshot's index of texts; without a language, what its name begins with.
+    Another version may read texts otherwise, and makes its own.
+    """
+    return f"{manifest.read_hash[:24]}-" + (f"{language}-{__version__}" if language else "")
+
+
 def _said(fields_json: str) -> Iterator[str]:
     for value in fields_of(fields_json).values():
         yield from (one for one in values_of(value) if isinstance(one, str))
-
-
-class TextIndex:
-    """What a text search of one snapshot reads: titles, each text value of a field with the dense
-    id of its item, and dense ids by case-folded id; titles and extra fields are given in the
-    mirror's order. Raises MissingExtraError.
-    """
-
-    def __init__(self, mirror: Mirror, titles: Strings, fields: Strings | None) -> None:
-        ids = [mirror.ids[dense] for dense in range(len(mirror))]
-        self.texts = Lexical([Item(id_, text) for id_, text in zip(ids, titles[:], strict=True)])
-        spoken = [(at, value) for at, one in enumerate(fields or ()) for value in _said(one)]
-        values = [Item(f"{number:012}", value) for number, (_, value) in enumerate(spoken)]
-        self._values, self._owners = Lexical(values), np.array([at for at, _ in spoken], np.int64)
-        self._places = {id_.casefold(): at for at, id_ in enumerate(ids)}
-
-    def literal(self, text: str) -> NDArray[np.int64]:
-        """Items that the text is the id of, or that have all of its words in one field."""
-        own = self._places.get(text.strip().casefold())
-        named = np.array([] if own is None else [own], np.int64)
-        in_fields = self._owners[self._values.literal(text)]
-        return np.unique(np.concatenate([named, self.texts.literal(text), in_fields]))
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,9 @@ class Cached:
 
 def _parsed(id_: str, text: str) -> Answer:
     values = json.loads(text)
-    return Failure(id_, **values) if "reason" in values else Completion(id_, **values)
+    kind: type[Answer] = Failure if "reason" in values else Completion
+    known = kind.__dataclass_fields__
+    return kind(id_, **{name: value for name, value in values.items() if name in known})
 
 
 def _spelled(answer: Answer) -> str:
@@ -116,7 +118,8 @@ def _keys(table: pa.Table) -> Keys:
 
 def _is_whole(name: str, data: bytes) -> bool:
     digits = name.removesuffix(".parquet").partition("-")[2]
-    return len(digits) == _SUM and hashlib.sha256(data).hexdigest().startswith(digits)
+    whole = len(digits) == _SUM and hashlib.sha256(data).hexdigest().startswith(digits)
+    return whole and pq.read_schema(pa.BufferReader(data)).equals(SCHEMA)
 
 
 class GenerationCache:

@@ -107,6 +107,7 @@ class YesOrNo:
 
     Attributes:
         asked, seconds: how many pairs were not in the cache, and what they took.
+        unanswered: pairs to which the model said neither yes nor no.
     """
 
     def __init__(self, options: Mapping[str, Any], store: Store) -> None:
@@ -115,7 +116,7 @@ class YesOrNo:
         trained = (self._folder / TRAINED).is_file()
         self._parts = read_json(self._folder / TRAINED, "The judge") if trained else {}
         self._open: dict[str, Answers] = {}
-        self.asked, self.seconds = 0, 0.0
+        self.asked, self.seconds, self.unanswered = 0, 0.0, 0
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
@@ -171,6 +172,7 @@ class YesOrNo:
         self.seconds += time.monotonic() - started
         found = answers.read(requests)
         p = [one.confidence if isinstance(one, Completion) else None for one in found]
+        self.unanswered += p.count(None)
         chance = np.array([np.nan if one is None else one for one in p])
         with np.errstate(divide="ignore"):
             odds: NDArray[np.float64] = np.log(chance) - np.log1p(-chance)

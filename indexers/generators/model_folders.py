@@ -261,18 +261,30 @@ def encode(prompt: Prompt, tokenizer: Any) -> list[int]:
 
 
 def context_length(folder: Path) -> int:
-    """Tokens of prompt and completion together that the model was built for. Raises GeneratorError
-    where its configuration does not say.
+    """Tokens of prompt and completion together that the model was built for: as its configuration
+    says, or else as transformers does for its kind. Raises GeneratorError where neither does.
     """
     config = read_json(folder / "config.json", f"The model folder {folder}")
     text_config = config.get("text_config", config)
     own = text_config.get("max_position_embeddings") or text_config.get("n_positions")
+    if own is None:
+        own = _usual_context(folder)
     if own is None:
         raise GeneratorError(
             f"{folder / 'config.json'} does not say how long a context is; add "
             "max_position_embeddings."
         )
     return int(own)
+
+
+def _usual_context(folder: Path) -> int | None:
+    from transformers import AutoConfig
+
+    try:
+        known = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return getattr(known.get_text_config(), "max_position_embeddings", None)
 
 
 def packaged(module: str) -> Path | None:

@@ -4,7 +4,7 @@ gateway, OpenAI).
 At most `concurrency` requests are in flight. The client library retries transient failures (429,
 5xx, time-outs, lost connections) with growing, jittered pauses, and honours Retry-After. A prompt
 that still fails is set aside; an endpoint that fails prompt after prompt ends the command, with its
-own message. Parameters that the endpoint refuses are left out, see `FORMS`.
+own message. What the endpoint refuses is left out from then on, see `LEFT_OUT`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
-from cogr.errors import GeneratorError, ServiceError
+from cogr.errors import CogrError, GeneratorError, ServiceError
 from cogr.settings.indexing import Sampling
 from cogr.settings.table import check_url
 from indexers.generators import (
@@ -36,17 +37,28 @@ from indexers.generators.model_folders import first_line
 
 log = logging.getLogger(__name__)
 
-FORMS: Sequence[tuple[str, bool]] = (
-    ("max_tokens", True),
-    ("max_tokens", False),
-    ("max_completion_tokens", False),
-)
-"""Ways to ask, tried in this order: the parameter that bounds an answer's length, and whether
-`top_k` and the switch that turns thinking off are sent. OpenAI refuses top_k, its newer models
-`max_tokens` too; others do not know `max_completion_tokens`.
+LEFT_OUT: Mapping[str, re.Pattern[str]] = {
+    part: re.compile(words, re.IGNORECASE)
+    for part, words in {
+        "extra": r"top_?k\b|chat_template_kwargs|enable_thinking",
+        "max_tokens": r"\bmax_?tokens\b",
+        "top_p": r"\btop_?p\b",
+        "temperature": r"\btemperature\b",
+        "system": r"\bsystem\b|\broles?\b|developer instruction",
+    }.items()
+}
+"""Parts of a request that some models refuse -> the words in which endpoints say so, in the order
+in which they are left out: `top_k` and the switch that turns thinking off; `max_tokens`, for which
+`max_completion_tokens` is sent; what a model draws by itself; the system message, whose text goes
+into the user's.
 """
+_UNNAMED = ("extra", "max_tokens")
+"""Parts that are left out although the refusal names none."""
 _LIKELIEST = 20
 """Tokens whose log-probabilities are asked for, the most that OpenAI's own endpoint gives."""
+_ABOVE_ONE = 1.01
+"""A probability may be so large by rounding."""
+_UNDECIDED = "the answer has no log-probabilities"
 _FAILED_IN_A_ROW = 20
 """After so many failures the endpoint counts as unreachable."""
 _MALFORMED = (AttributeError, TypeError, LookupError, ValueError)
@@ -85,7 +97,8 @@ class OpenAIGenerator(EndpointGenerator):
     def __init__(self, options: OpenAIOptions) -> None:
         self.options = options
         # Kept from shard to shard, so that what was learned about the endpoint is not lost.
-        self._form = 0
+        self._left_out: frozenset[str] = frozenset()
+        self._has_decided = False
         self._endpoint = without_credentials(options.base_url)
 
     @property
@@ -133,16 +146,25 @@ class OpenAIGenerator(EndpointGenerator):
                     lasting = isinstance(answer, Completion) or answer.permanent
                     failed = 0 if lasting else failed + 1
                     if failed >= _FAILED_IN_A_ROW and isinstance(answer, Failure):
-                        raise ServiceError(
-                            f"The endpoint {self._endpoint} failed {failed} times in a row, the "
-                            f"last time with: {answer.reason}; try again later, or change the "
-                            "settings generator.* accordingly."
-                        )
+                        raise self._given_up(answer.reason)
         finally:
             loop.run_until_complete(_stop(client, running))
 
+    def _given_up(self, reason: str) -> CogrError:
+        if reason == _UNDECIDED:
+            return GeneratorError(
+                f"The endpoint {self._endpoint} gives no log-probabilities with the model "
+                f"{self.options.model!r}; take one that does as the judge."
+            )
+        return ServiceError(
+            f"The endpoint {self._endpoint} failed {_FAILED_IN_A_ROW} times in a row, the last "
+            f"time with: {reason}; try again later, or change the settings generator.* "
+            "accordingly."
+        )
+
     def client(self) -> Any:
-        from openai import AsyncOpenAI
+        """A client of the endpoint, for `ask`; close it (`await client.close()`)."""
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
         key = self.options.api_key.get_secret_value() if self.options.api_key else "none"
         return AsyncOpenAI(
@@ -150,6 +172,8 @@ class OpenAIGenerator(EndpointGenerator):
             api_key=key,
             timeout=self.options.timeout,
             max_retries=self.options.retries,
+            # Prompts are for this host alone.
+            http_client=DefaultAsyncHttpxClient(follow_redirects=False),
         )
 
     async def ask(self, client: Any, request: Request) -> Answer:
@@ -157,12 +181,14 @@ class OpenAIGenerator(EndpointGenerator):
 
         try:
             response = await self._response(client, request)
+            if said := _error_in(response):
+                reason = f"the answer is not a completion ({self._masked(said)})"
+                return Failure(request.id, reason, permanent=False)
             if self.options.yes_or_no:
                 return self._decision(request.id, response)
             choice = response.choices[0]
             tokens = int(response.usage.completion_tokens) if response.usage else 0
-            # A refusal and an empty answer have no content; the rebuild sets empty answers aside.
-            text, cut = str(choice.message.content or ""), choice.finish_reason == "length"
+            text, cut = _text_of(choice.message.content), choice.finish_reason == "length"
             return Completion(request.id, text, tokens, cut)
         except openai.APITimeoutError:
             reason = f"no answer within {self.options.timeout:g} s"
@@ -184,11 +210,12 @@ class OpenAIGenerator(EndpointGenerator):
             tokens = response.choices[0].logprobs.content[0].top_logprobs
             listed = [(one.token.strip().casefold(), math.exp(one.logprob)) for one in tokens]
             least = min(p for _, p in listed)
-        except _MALFORMED as error:
-            raise GeneratorError(
-                f"The endpoint {self._endpoint} gives no log-probabilities with the model "
-                f"{self.options.model!r}; take one that does as the judge."
-            ) from error
+            if not all(0 <= p <= _ABOVE_ONE for _, p in listed):
+                raise ValueError
+        except (*_MALFORMED, OverflowError):
+            # Of a model that gives them to others, this pair alone lacks them for good.
+            return Failure(id_, _UNDECIDED, permanent=self._has_decided)
+        self._has_decided = True
         yes, no = (sum(p for token, p in listed if token == word) for word in YES_AND_NO)
         if not yes and not no:
             return Failure(id_, "neither yes nor no is among the likeliest answers")
@@ -198,36 +225,42 @@ class OpenAIGenerator(EndpointGenerator):
     async def _response(self, client: Any, request: Request) -> Any:
         import openai
 
-        for form in range(self._form, len(FORMS)):
+        out, said = self._left_out, ""
+        while True:
             try:
-                found = await client.chat.completions.create(**self._body(request, *FORMS[form]))
-            except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-                if form == len(FORMS) - 1 or _is_too_long(error):
+                found = await client.chat.completions.create(**self._body(request, out))
+            except openai.APIStatusError as error:
+                if (part := _refused_part(error, out)) is None:
                     raise
-                said = self._said(error)
+                out, said = out | self._left_out | {part}, self._said(error)
                 continue
-            if form > self._form:
-                self._form = form
+            if out - self._left_out:
+                self._left_out |= out
                 log.warning(
                     "%s refuses some parameters (%s); requests leave them out from now on.",
                     *(self._endpoint, said),
                 )
             return found
-        raise AssertionError("the last form returns or raises")
 
-    def _body(self, request: Request, limit: str, extra: bool) -> dict[str, Any]:
-        sampling = self.options.sampling
-        body: dict[str, Any] = {"model": self.options.model, "messages": request.prompt.messages}
-        body |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
+    def _body(self, request: Request, out: frozenset[str]) -> dict[str, Any]:
+        sampling, prompt = self.options.sampling, request.prompt
+        messages = prompt.merged if "system" in out else prompt.messages
+        body: dict[str, Any] = {"model": self.options.model, "messages": messages}
+        drawn = {"temperature": sampling.temperature, "top_p": sampling.top_p}
+        body |= {name: value for name, value in drawn.items() if name not in out}
+        limit = "max_completion_tokens" if "max_tokens" in out else "max_tokens"
         body[limit] = sampling.max_tokens
         if self.options.yes_or_no:
             body |= {limit: 1, "logprobs": True, "top_logprobs": _LIKELIEST}
         beyond = {"top_k": sampling.top_k or -1, "chat_template_kwargs": {"enable_thinking": False}}
-        return body | {"extra_body": beyond} if extra else body
+        return body if "extra" in out else body | {"extra_body": beyond}
 
     def _said(self, error: Exception) -> str:
+        return self._masked(_said_by(error))
+
+    def _masked(self, said: str) -> str:
         key = self.options.api_key.get_secret_value() if self.options.api_key else ""
-        return _said_by(error).replace(key, "***") if key else _said_by(error)
+        return said.replace(key, "***") if key else said
 
     def _refused_by(self, request: Request, error: Any) -> Failure:
         status, said = error.status_code, self._said(error)
@@ -235,6 +268,12 @@ class OpenAIGenerator(EndpointGenerator):
             raise ServiceError(
                 f"The endpoint {self._endpoint} refuses us with {status} ({said}); check the "
                 "generator's api_key."
+            ) from error
+        if 300 <= status < 400:
+            raise GeneratorError(
+                f"The endpoint {self._endpoint} redirects to "
+                f"{without_credentials(error.response.headers.get('location', ''))}; name in "
+                "base_url the address that answers."
             ) from error
         if status == 404:
             raise GeneratorError(
@@ -246,16 +285,50 @@ class OpenAIGenerator(EndpointGenerator):
         return Failure(request.id, f"refused with {status} ({said})", permanent=False)
 
 
+def _refused_part(error: Any, out: frozenset[str]) -> str | None:
+    """The part of the request to leave out after this refusal; None where none will help."""
+    # A server that fails to apply a chat template answers 500.
+    if error.status_code not in (400, 422, 500) or _is_too_long(error):
+        return None
+    named = [part for part, words in LEFT_OUT.items() if words.search(str(error))]
+    unnamed = () if error.status_code == 500 else _UNNAMED
+    return next((part for part in (*named, *unnamed) if part not in out), None)
+
+
+def _text_of(content: object) -> str:
+    """The text of a message: of a list of parts that of its text parts, without the thinking."""
+    if isinstance(content, list):
+        parts = [part if isinstance(part, dict) else {} for part in content]
+        texts = [part.get("text") for part in parts if part.get("type") in ("text", "output_text")]
+        return "\n".join(text for text in texts if isinstance(text, str))
+    # A refusal and an empty answer have no content; the rebuild sets empty answers aside.
+    return content if isinstance(content, str) else ""
+
+
+def _error_in(response: Any) -> str:
+    """What a body with status 200 says of an error, as gateways do; "" where it has a choice."""
+    choices = getattr(response, "choices", None) or ()
+    extras = [getattr(one, "model_extra", None) or {} for one in (*choices, response)]
+    if errors := [extra["error"] for extra in extras if extra.get("error")]:
+        return _message(errors[0]) or "it gives no reason"
+    return "" if choices else _message(extras[-1]) or _message(response) or "it has no choices"
+
+
 def _is_too_long(error: Exception) -> bool:
     text = str(error).lower()
     return any(sign in text for sign in _TOO_LONG)
 
 
 def _said_by(error: BaseException) -> str:
-    body = getattr(error, "body", None)
-    message = body.get("message") or body.get("detail") if isinstance(body, dict) else None
-    words = " ".join(message.split()) if isinstance(message, str) else first_line(error)
-    return words[:_SAID]
+    return _message(getattr(error, "body", None)) or first_line(error)[:_SAID]
+
+
+def _message(body: object) -> str:
+    """The words of an error in one line; "" where it has none."""
+    if isinstance(body, dict):
+        body = next((body[key] for key in ("message", "detail", "error") if body.get(key)), None)
+        return _message(body)
+    return " ".join(body.split())[:_SAID] if isinstance(body, str) else ""
 
 
 async def _stop(client: Any, running: set[asyncio.Task[Answer]]) -> None:

@@ -162,13 +162,23 @@ class VllmGenerator(LocalModelGenerator):
                 new := list(islice(source, self.options.in_flight - len(under_way)))
             ) or under_way:
                 yield from self._begin(new, under_way)
-                for output in self._engine.llm_engine.step() if under_way else ():
+                for output in self._step() if under_way else ():
                     if output.finished:
                         request, _ = under_way.pop(output.request_id)
                         yield self._completion(request, output.outputs[0])
         finally:
             if under_way:
                 self._engine.llm_engine.abort_request(list(under_way))
+
+    def _step(self) -> list[Any]:
+        try:
+            return list(self._engine.llm_engine.step())
+        except Exception as error:  # an engine in a process of its own raises none of Python's
+            adapter = f" and the adapter {self.options.adapter}" if self.options.adapter else ""
+            raise GeneratorError(
+                f"vLLM stops with the model {self.folder}{adapter} ({first_line(error)}); "
+                'generator.name = "transformers" loads what vLLM does not.'
+            ) from error
 
     def _begin(self, new: Iterable[Request], under_way: dict[str, Encoded]) -> list[Failure]:
         fitting, failed = self.encoded(new)

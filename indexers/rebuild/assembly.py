@@ -9,24 +9,26 @@ from __future__ import annotations
 import gc
 import heapq
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cogr.errors import StorageError
+from cogr.errors import SnapshotError, StorageError
 from cogr.keywords import cut_to_budget, parse, self_keyword
 from cogr.records import Entity, Item, self_text, typed
 from cogr.snapshots import (
     Provenance,
     Row,
     Snapshot,
+    read_manifest,
     rounded,
     write_set_aside,
 )
+from cogr.snapshots.texts import MOST_FILES, Texts, TextsWriter
 from cogr.snapshots.writing import write_snapshot
-from indexers.generators import Answer, Completion, weights_of
-from indexers.rebuild.plan import Job, Plan
+from indexers.generators import Answer, Completion, batched, weights_of
+from indexers.rebuild.plan import Carried, Job, Plan
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
 
@@ -95,10 +97,15 @@ def freeze(job: Job, plan: Plan, transient: Mapping[str, str]) -> Rebuilt:
         plan: as it was before anything was generated.
         transient: reasons of the failures that the cache does not remember, by entity id.
     """
-    with stage("assemble", job.side), _no_garbage_collection():
-        assembly = _Assembly(job, plan, transient)
+    with (
+        stage("assemble", job.side),
+        _no_garbage_collection(),
+        TextsWriter(job.store, _texts_of_parent(job)) as texts,
+    ):
+        assembly = _Assembly(job, plan, transient, texts)
         rows = assembly.rows()
         snapshot = write_snapshot(job.store, job.side, rows, assembly.provenance, plan.fields)
+        texts.keep()  # Once more: a prune may have run before the manifest named them.
         write_set_aside(job.store, snapshot.id, assembly.set_aside)
     prometheus.ENTITIES.labels(job.side).set(snapshot.manifest.entities)
     prometheus.SET_ASIDE.labels(job.side).set(len(assembly.set_aside))
@@ -115,6 +122,20 @@ def freeze(job: Job, plan: Plan, transient: Mapping[str, str]) -> Rebuilt:
     )
 
 
+def _texts_of_parent(job: Job) -> Texts | None:
+    # Others than those of a carried parent may be lost, and then all are written.
+    if job.carried is not None:
+        names = job.carried.snapshot.manifest.texts or ()
+        return Texts(job.store, names) if 0 < len(names) < MOST_FILES else None
+    if job.side == "query" or not job.parent:
+        return None
+    try:
+        names = read_manifest(job.store, job.parent).texts or ()
+        return Texts(job.store, names) if 0 < len(names) < MOST_FILES else None
+    except SnapshotError:
+        return None
+
+
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
     # There are many rows and no reference cycles: collection takes a seventh of the time for
@@ -129,9 +150,13 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 class _Assembly:
-    def __init__(self, job: Job, plan: Plan, transient: Mapping[str, str]) -> None:
-        self._job, self._plan, self._transient = job, plan, transient
-        self._keywords = job.workspace.settings.keywords
+    def __init__(
+        self, job: Job, plan: Plan, transient: Mapping[str, str], texts: TextsWriter
+    ) -> None:
+        self._job, self._plan, self._transient, self._texts = job, plan, transient, texts
+        settings = job.workspace.settings
+        self._keywords = settings.keywords
+        self._keeps_texts = job.side == "item" and settings.publish.search_text
         self._cached = job.cache.load(plan.keys)
         carried = job.carried
         self.set_aside = dict(carried.set_aside) if carried else {}
@@ -144,7 +169,7 @@ class _Assembly:
         if self._job.weigh is not None:
             rows = self._job.weigh(rows)
         if self._job.carried is not None:
-            rows = heapq.merge(rows, self._job.carried.rows(), key=lambda row: row.id)
+            rows = heapq.merge(rows, self._carried(self._job.carried), key=lambda row: row.id)
         if not self._keywords.weights:
             rows = (replace(row, weights=()) for row in rows)
         if types := self._plan.fields:
@@ -155,7 +180,22 @@ class _Assembly:
         for start in range(0, len(self._plan.entities), _ROWS):
             entities = list(self._plan.entities[start : start + _ROWS])
             answers = self._cached.answers([entity.id for entity in entities], start)
-            yield from map(self._row, entities, answers)
+            rows: Iterable[Row] = map(self._row, entities, answers)
+            if self._keeps_texts:
+                texts = [one.text if isinstance(one, Item) else "" for one in entities]
+                keys = self._texts.add(texts)
+                rows = (replace(row, body=key) for row, key in zip(rows, keys, strict=True))
+            yield from rows
+
+    def _carried(self, carried: Carried) -> Iterator[Row]:
+        names = carried.snapshot.manifest.texts or ()
+        if len(names) < MOST_FILES:  # Its files are named on.
+            yield from carried.rows()
+            return
+        kept = Texts(self._job.store, names)
+        for rows in batched(carried.rows(), _ROWS):
+            self._texts.add(kept.of([row.body for row in rows]))
+            yield from rows
 
     def _row(self, entity: Entity, answer: Answer | None) -> Row:
         text, fields = self_text(entity), entity.fields_json if isinstance(entity, Item) else ""
@@ -168,7 +208,8 @@ class _Assembly:
         # A generator that reads the collection may answer that an entity needs no keywords. An
         # empty answer of a language model is a failure.
         if not parsed and self._job.generator.reads == "prompt":
-            self.set_aside[entity.id] = "no keywords in the output"
+            why = ", which generator.sampling.max_tokens cut" if answer.truncated else ""
+            self.set_aside[entity.id] = f"no keywords in the output{why}"
         kept = cut_to_budget(keywords, self._keywords.k_max)
         self.cut_to_budget += len(kept) < len(keywords)
         if self._job.side == "item":
@@ -199,4 +240,5 @@ class _Assembly:
                 "cut_prompts": self._plan.cut_prompts,
                 **({"lineage": dict(lineage)} if lineage else {}),
             },
+            texts=self._texts.keep() if self._keeps_texts else None,
         )

@@ -229,6 +229,8 @@ def generator_line(job: Job) -> str:
     spoken = f"; their language is {language}" if language else ""
     if isinstance(job.generator, Statistical):
         spoken += f"; {job.generator.told_encoder}"
+    if job.side == "item" and not job.workspace.settings.publish.search_text:
+        spoken += "; what follows the set is found by titles alone, publish.search_text is false"
     return f"keywords of {WHOSE[job.side]} by {fingerprint.get('kind')} ({job.why}{spoken})"
 
 

@@ -230,6 +230,7 @@ def _check_written_alike(job: Job, manifest: Manifest) -> None:
     settings, generator = job.workspace.settings, job.generator.fingerprint
     k_max = settings.keywords.k_max
     had, fields = ({*some} for some in (manifest.fields, settings.publish.fields))
+    had_texts, wants_texts = manifest.texts is not None, settings.publish.search_text
     had_named, named = (", ".join(sorted(some)) or "none" for some in (had, fields))
     reasons = {
         "by another generator": options_hash(generator) != options_hash(manifest.generator),
@@ -237,6 +238,9 @@ def _check_written_alike(job: Job, manifest: Manifest) -> None:
         f"with a budget of {manifest.k_max} keywords instead of {k_max}": manifest.k_max != k_max,
         f"with the item fields {had_named} instead of {named} (publish.fields)": job.side == "item"
         and had != fields,
+        f"with{'' if had_texts else 'out'} the items' texts (publish.search_text)": job.side
+        == "item"
+        and had_texts != wants_texts,
     }
     for reason, holds in reasons.items():
         if holds:

@@ -26,8 +26,10 @@ from cogr.snapshots import (
     read_manifest,
     side_of,
 )
+from cogr.snapshots.texts import TEXTS, files_of
 from cogr.store import Store
 from indexers.backends import Backend, Listed
+from indexers.backends.memory import INDEXES, index_name_of
 from indexers.generators.statistical.generator import old_fits
 from indexers.lease import Lease, switching_lease
 from indexers.release.order import kept_histories, previous, read_history, settle
@@ -82,12 +84,14 @@ def _state(manifest: Manifest | None, entry: Listed | None) -> str:
 @dataclass(frozen=True)
 class Pruned:
     """What a prune removed, or would remove: snapshots from the backend, files from the store, fits
-    of `statistical`. Old snapshots `in_use` stay, with what names them.
+    of `statistical`, items' texts and their indexes. Old snapshots `in_use` stay, with what names
+    them.
     """
 
     from_backend: list[str]
     from_store: list[str]
     fits: list[str]
+    texts: list[str]
     in_use: dict[str, str]
     damaged: dict[str, str]
 
@@ -132,8 +136,8 @@ def prune(
     It holds the leases, so no switch can bring a snapshot into use meanwhile. Snapshots that
     another store pushed to the same cluster are left alone. A damaged snapshot counts as older than
     every whole one. With `files`, keyword sets and manifests leave the store too;
-    but for the newest ten, also the fits that wrote no snapshot that stays. Raises StorageError
-    where a history is damaged; nothing was removed.
+    but for the newest ten, also the fits that wrote no snapshot that stays, and texts that none of
+    these names. Raises StorageError where a history is damaged; nothing was removed.
     """
     if dry_run:
         return _found(store, backend, keep, files=files)
@@ -156,14 +160,27 @@ def _found(store: Store, backend: Backend, keep: int, *, files: bool) -> Pruned:
     damaged = damaged_snapshots(store)
     old = [id_ for side in SIDES for id_ in _old(store, side, damaged, keep)]
     going = [id_ for id_ in old if id_ not in used]
-    staying = (one for one in list_snapshots(store) if one.id not in going)
+    staying = [one for one in list_snapshots(store) if one.id not in going]
     return Pruned(
         [id_ for id_ in going if id_ in pushed],
         going if files else [],
         old_fits(store, staying) if files else [],
+        _unread_texts(store, staying) if files else [],
         {id_: used[id_] for id_ in old if id_ in used},
         damaged,
     )
+
+
+def _unread_texts(store: Store, staying: Sequence[Manifest]) -> list[str]:
+    named, read = files_of(staying), {index_name_of(one) for one in staying}
+    return [
+        *(f"{TEXTS}/{name}" for name in store.list(TEXTS) if name not in named),
+        *(
+            f"{INDEXES}/{name}"
+            for name in store.list(INDEXES)
+            if not any(map(name.startswith, read))
+        ),
+    ]
 
 
 def _remove_all(store: Store, backend: Backend, pruned: Pruned, leases: Sequence[Lease]) -> None:
@@ -171,6 +188,7 @@ def _remove_all(store: Store, backend: Backend, pruned: Pruned, leases: Sequence
     # no broken snapshot or fit.
     folders = [f"snapshots/{id_}" for id_ in pruned.from_store] + pruned.fits
     paths = [path for folder in folders for path in (f"{folder}/manifest.json", folder)]
+    paths += pruned.texts
     for remove, names in ((backend.delete, pruned.from_backend), (store.remove, paths)):
         for name in names:
             for lease in leases:

@@ -45,7 +45,7 @@ class Faulty(Scripted):
     def __init__(
         self,
         *,
-        answers: Mapping[str, str | Failure] | None = None,
+        answers: Mapping[str, str | Answer] | None = None,
         name: str = "",
         away_after: int | None = None,
         fail_every: int = 0,

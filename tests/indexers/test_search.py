@@ -85,7 +85,7 @@ def test_the_command_says_how_sure_it_is_and_what_answered(shop: Path, cogr_inde
     shown = cogr_index("search", "velvet stuff", "--explain").out
     assert "velvet stuff: 1 items, 1 more by text" in shown
     assert "Keywords (precomputed): velvet stuff, couch; confidence 0.40." in shown
-    assert "words of the title" in shown
+    assert "words of title and text" in shown
     text = cogr_index("search", "velvet stuff", "--json").json
     assert (text["total"], text["more"]) == (1, 1)
     assert [hit["tier"] for hit in text["hits"]] == ["set", "more"]

@@ -34,6 +34,7 @@ from indexers.rebuild.plan import Job, generate_missing, make_plan, prompts_for
 from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace, generator_options
 from trainers.training import ranks
+from trainers.training.checkpoints import saved_folder
 from trainers.training.inputs import Inputs, Wrote, counts_of
 
 _PASSES = 3
@@ -168,8 +169,7 @@ def _job(workspace: Workspace, build: Build) -> Iterator[Job]:
     kind = settings.training.index_by if build.generator == "self" else build.generator
     update: dict[str, Any] = {"name": kind}
     if build.model is not None:
-        folder = workspace.store.local(build.model)
-        update["model"] = str(folder) if folder.is_dir() else build.model
+        update["model"] = str(saved_folder(workspace.store, build.model) or build.model)
     own = settings.generator.of(side).model_copy(update=update)
     options = generator_options(
         own, build.vocabulary if settings.prompts.constrains else None, settings.keywords.k_max

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from cogr.errors import GeneratorError, StorageError, TrainingError
 from cogr.prompts import Prompt
 from cogr.records import Side
 from cogr.settings.training import TrainingSettings
-from cogr.store import storage_errors
+from cogr.store import Store, storage_errors
 from indexers.generators.model_folders import (
     digest,
     first_line,
@@ -45,6 +46,8 @@ _LORA_ALPHA = 32
 """LoRA's alpha. The scale of an adapter is alpha divided by its rank; another alpha would only act
 as another learning rate.
 """
+_SAVED = re.compile(r".*/runs/[^/]+/models/[^/]+-([0-9a-f]{16})")
+"""A folder of `save_model`."""
 _WHOLE = "whole"
 """An empty file in a checkpoint that all processes have written."""
 
@@ -290,7 +293,27 @@ def save_side(inputs: Inputs, side: Side, trained: Trained) -> Wrote:
 
 def base_folder(run: Run, output: str) -> Path:
     """The folder of a model that a stage's output names by a path in the store, a folder, or a
-    model's name.
+    model's name. Raises TrainingError as `saved_folder`.
     """
-    inside = run.store.local(output) if not output.startswith("/") else Path(output)
-    return inside if inside.is_dir() else resolve_model(output)
+    return saved_folder(run.store, output) or resolve_model(output)
+
+
+def saved_folder(store: Store, output: str) -> Path | None:
+    """The folder that a stage's output names, in the store or elsewhere; None for a model's name.
+
+    Raises TrainingError where a model that a run saved, or the base of its adapter, is not what its
+    name says.
+    """
+    folder = Path(output) if output.startswith("/") else store.local(output)
+    if not folder.is_dir():
+        return None
+    checked: Path | None = folder
+    while checked is not None and (named := _SAVED.fullmatch(checked.as_posix())):
+        if digest(checked) != named[1]:
+            raise TrainingError(
+                f"The model {checked} is not what was saved there: its content has another digest "
+                "than its name says; restore the folder, or begin another run with --run NAME."
+            )
+        base, adapter = with_base(str(checked))
+        checked = Path(base) if adapter else None
+    return folder

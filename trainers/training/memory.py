@@ -110,8 +110,9 @@ def shape_of(model: str) -> Shape | None:
     if not folder.is_dir() and model.count("/") == 1:
         file = try_to_load_from_cache(model, "config.json")
     try:
-        return Shape.of(json.loads(Path(file).read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError):
+        config = json.loads(Path(file).read_bytes())
+        return Shape.of(config.get("text_config", config))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return KNOWN.get(model)
 
 

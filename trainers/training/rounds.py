@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from cogr.datasets.builder import DEV_SHARE, by_hash
 from cogr.errors import TrainingError
@@ -193,6 +193,13 @@ class State(_Record):
         return self.model_copy(update={"rounds": (*before, last.model_copy(update=more))})
 
 
+class _Saved(_Record):
+    """What `state.json` holds. The digest is of the run's name and the state."""
+
+    digest: str
+    state: State
+
+
 # The round gate
 
 
@@ -323,17 +330,20 @@ class Run:
         return self.store.exists(f"{self.path}/run.json")
 
     def state(self) -> State:
-        """The state of the run. Raises TrainingError when its file is broken."""
+        """The state of the run. Raises TrainingError when its file is broken or another run's."""
         path = f"{self.path}/state.json"
         if not self.store.exists(path):
             return State()
         try:
-            return State.model_validate_json(self.store.read(path))
-        except (OSError, ValidationError) as error:
+            saved = _Saved.model_validate_json(self.store.read(path))
+            if saved.digest != self._digest(saved.state):
+                raise ValueError("its digest is that of another state")
+        except (OSError, ValueError) as error:
             raise TrainingError(
                 f"The state of run {self.name} ({self.store.full(path)}) is broken; restore it, "
                 "or remove it and the run begins again."
             ) from error
+        return saved.state
 
     def rows(self) -> list[dict[str, Any]]:
         """Every round as one row of figures, for --json."""
@@ -341,7 +351,11 @@ class Run:
 
     def save(self, state: State) -> None:
         """Replace the state atomically."""
-        self.store.write(f"{self.path}/state.json", state.model_dump_json(indent=1).encode())
+        saved = _Saved(digest=self._digest(state), state=state)
+        self.store.write(f"{self.path}/state.json", saved.model_dump_json(indent=1).encode())
+
+    def _digest(self, state: State) -> str:
+        return hashlib.sha256(f"{self.name}\0{state.model_dump_json()}".encode()).hexdigest()[:16]
 
     def frozen(self) -> dict[str, Any]:
         """The content of `run.json`. Raises StorageError when it is broken."""

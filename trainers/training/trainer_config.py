@@ -160,7 +160,9 @@ def estimate(workspace: Workspace, machine: Machine | None = None) -> dict[str, 
         found |= {"peak": _gib(needed.peak), "weights_gradients_moments": _gib(needed.states)}
         found |= {"activations": _gib(needed.activations), "vllm": _gib(needed.engine)}
         found |= {"completions_at_once": needed.micro, "activations_computed_again": needed.again}
-    return {**found, "refused": refused, "fits": not refused}
+    # Of a model of unknown size nobody knows whether it fits.
+    fits = {"fits": not refused} if refused or shape else {}
+    return {**found, "refused": refused, **fits}
 
 
 def _gib(size: int) -> float:

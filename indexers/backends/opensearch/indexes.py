@@ -4,6 +4,7 @@ and removal. docs/opensearch.md explains each line of the mapping.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +15,15 @@ from cogr.matching.bm25 import DEFAULT
 from cogr.records import Side
 from cogr.snapshots import Manifest, Row, Snapshot, side_of
 from indexers.backends.opensearch.client import Cluster, Version, service_error
+from indexers.text import LANGUAGES, RULES, SIGNS, UNITS, Analyser
 
 PLURAL: Mapping[Side, str] = {"item": "items", "query": "queries"}
 SIMILARITY = "kw_bm25"
 WORDS = "text.words"
 """The field of items' texts that a text search reads, where the meta names its analyser."""
+OWN_WORDS = "cogr_words"
+"""The analyser of an index's own settings that reads texts as `indexers.text.Analyser` does."""
+SPACE = "\\u0020"
 LITERAL = "*.words"
 """The fields in one of which a literal match has every word: titles, and texts of extra fields."""
 
@@ -47,7 +52,8 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
     unread: dict[str, Any] = {"type": "keyword", "index": False, "doc_values": False}
     analyser, words = meta.get("text_analyzer"), dict[str, Any]()
     if analyser:
-        words["fields"] = {"words": {"type": "text", "analyzer": analyser}}
+        name = OWN_WORDS if analyser in LANGUAGES else analyser
+        words["fields"] = {"words": {"type": "text", "analyzer": name}}
     properties: dict[str, Any] = {
         f"{side}_id": {"type": "keyword"},
         "keywords": {
@@ -69,15 +75,49 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
     return {"dynamic": "strict", "_meta": dict(meta), "properties": properties}
 
 
-def index_settings(shards: int) -> dict[str, Any]:
-    """Settings of an index while it is written; replicas come at the end."""
-    return {
-        "index": {
-            "number_of_shards": shards,
-            "number_of_replicas": 0,
-            "refresh_interval": "-1",
-            "similarity": {SIMILARITY: {"type": "BM25", "k1": DEFAULT.k1, "b": DEFAULT.b}},
+def index_settings(shards: int, analyser: str = "") -> dict[str, Any]:
+    """Settings of an index while it is written; replicas come at the end. With `analyser`, a
+    language that `Analyser` knows, the index's own analysers read texts as that does.
+    """
+    settings: dict[str, Any] = {
+        "number_of_shards": shards,
+        "number_of_replicas": 0,
+        "refresh_interval": "-1",
+        "similarity": {SIMILARITY: {"type": "BM25", "k1": DEFAULT.k1, "b": DEFAULT.b}},
+    }
+    own = {"analysis": analysis(Analyser(analyser))} if analyser in LANGUAGES else {}
+    return {"index": {**settings, **own}}
+
+
+_APART = (r"(?<=[^\W\d_])[.·:](?=[^\W\d_])|(?<=\d)[,;'](?=\d)", " ")
+"""Words that the tokenizer `standard` would leave together."""
+
+
+def analysis(analyser: Analyser) -> dict[str, Any]:
+    """The analysers of an index's settings: `OWN_WORDS` gives the terms of `Analyser.terms`, but
+    for pairs of characters in scripts without spaces.
+    """
+    signs = [f"{sign} => {other.replace(' ', SPACE)}" for sign, other in SIGNS.items()]
+    units = [f"{unit} => {name}" for unit, name in UNITS.items()]
+    rules = {
+        f"rule_{number:02}": {
+            "type": "pattern_replace",
+            "pattern": f"(?iU){rule}",
+            "replacement": re.sub(r"\\(\d+)", r"$\1", with_),
         }
+        for number, (rule, with_) in enumerate((*RULES, _APART))
+    }
+    words = {"tokenizer": "standard", "char_filter": ["signs", *rules]}
+    return {
+        "char_filter": {"signs": {"type": "mapping", "mappings": signs}, **rules},
+        "filter": {
+            "units": {"type": "synonym", "synonyms": units},
+            "stop_words": {"type": "stop", "stopwords": sorted(analyser.stop_words) or "_none_"},
+            "stems": {"type": "snowball", "language": analyser.language.capitalize()},
+        },
+        "analyzer": {
+            OWN_WORDS: {**words, "filter": ["lowercase", "units", "stop_words", "stems"]},
+        },
     }
 
 

@@ -238,7 +238,7 @@ def _open_index(cluster: Cluster, snapshot: Snapshot) -> IndexState:
         state = None
     if state is None:
         body = {
-            "settings": index_settings(cluster.settings.shards),
+            "settings": index_settings(cluster.settings.shards, meta.get("text_analyzer", "")),
             "mappings": mapping(snapshot.side, cluster.version, meta),
         }
         doing = f"creating {name}, opensearch.text_analyzer is {cluster.settings.text_analyzer}"

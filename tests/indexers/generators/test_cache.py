@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,13 +10,14 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Failure
-from indexers.generators.cache import GenerationCache, Keys, Missing
+from indexers.generators.cache import SCHEMA, GenerationCache, Keys, Missing
 from tests.damages import HARMS, damage
 
 # Few first and few second halves: keys that share one half are not the same.
@@ -72,6 +74,11 @@ def test_entities_with_one_prompt_share_its_first_answer(tmp_path: Path) -> None
     assert [(one.id, one.text) for one in found if isinstance(one, Completion)] == pairs
 
 
+def segment_of(answer: str) -> pa.Table:
+    """A segment with one answer, as it is spelled."""
+    return pa.table({"key": [key(1)], "answer": [answer]}, schema=SCHEMA)
+
+
 @pytest.mark.parametrize("how", HARMS)
 def test_a_damaged_segment_is_set_aside_and_its_answers_are_asked_for_again(
     tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
@@ -88,6 +95,31 @@ def test_a_damaged_segment_is_set_aside_and_its_answers_are_asked_for_again(
         if harmed is not None:
             assert (tmp_path / f"{segment}.damaged").read_bytes() == harmed
     assert ("is damaged" in caplog.text) is (how != "gone")
+
+
+@pytest.mark.parametrize(
+    ("table", "found"),
+    [
+        (segment_of('{"text": "sofa", "score": 0.5}'), Completion("e1", "sofa")),
+        (segment_of('{"reason": "too long", "permanent": true}'), Failure("e1", "too long")),
+        (segment_of('{"text": "sofa"}').rename_columns(["key", "text"]), None),
+        (segment_of('{"text": "sofa"}').append_column("tokens", pa.array([1])), None),
+        (pa.table({"key": ["1"], "answer": ['{"text": "sofa"}']}), None),
+    ],
+)
+def test_a_segment_of_another_version_is_read_or_set_aside(
+    tmp_path: Path, table: pa.Table, found: Answer | None
+) -> None:
+    cache = GenerationCache(Store(tmp_path), {"kind": "test"})
+    segment = cache.add([(key(2), Completion("e2", "lamp", 1))])
+    assert segment is not None
+    pq.write_table(table, buffer := pa.BufferOutputStream())
+    data = buffer.getvalue().to_pybytes()
+    old = f"old-{hashlib.sha256(data).hexdigest()[:16]}.parquet"
+    (tmp_path / segment).with_name(old).write_bytes(data)
+    keys = Keys.of([key(1)])
+    assert list(cache.missing(keys)) == ([] if found else [0])
+    assert cache.load(keys).answers(["e1"], 0) == [found]
 
 
 def test_a_reader_that_fails_leaves_whole_segments_alone(

@@ -38,6 +38,7 @@ CHILDREN = {
     "test_generator_contract.py": "not of_its_own",
     "test_judging.py": "whole_prompts",
     "test_constraint.py": "known_keywords_alone",
+    "test_model_folders.py": "vllm_refuses",
 }
 """What runs with vLLM: file -> tests."""
 LANGUAGE_MODELS = ("vllm", "transformers", "openai")
@@ -114,17 +115,18 @@ def make(
         yield lambda: make_generator({"kind": kind}, "item", DATASET, store)
 
 
-def tiny_adapter(model: Path, folder: Path, *, seed: int = 0, rank: int = 4) -> Path:
+def tiny_adapter(
+    model: Path, folder: Path, *, seed: int = 0, rank: int = 4, **more: object
+) -> Path:
     """Write a random LoRA adapter of the attention of a model, which changes what it writes;
-    returns the folder.
+    returns the folder. `more` goes into its configuration.
     """
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
-    config = LoraConfig(
-        r=rank, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
-    )
+    more = {"init_lora_weights": False, "task_type": "CAUSAL_LM", **more}
+    config = LoraConfig(r=rank, target_modules=["q_proj", "v_proj"], **more)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         adapted = get_peft_model(

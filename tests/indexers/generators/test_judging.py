@@ -61,10 +61,47 @@ def test_an_endpoint_is_asked_for_one_token_and_each_pair_once(tmp_path: Path) -
 
 
 def test_an_endpoint_without_log_probabilities_can_not_judge(tmp_path: Path) -> None:
+    many = [Pair(query, Item(f"i{n}", f"sofa {n}")) for n in range(10) for query in QUERIES]
     with FakeEndpoint(lambda *_: json_answer(completion("Yes"))) as endpoint:
         judge = YesOrNo({"kind": "openai", "model": "m", "base_url": endpoint.url}, Store(tmp_path))
         with pytest.raises(GeneratorError, match="gives no log-probabilities with the model 'm'"):
-            judge.logits(PAIRS)
+            judge.logits(many)
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        None,
+        {"content": []},
+        {"content": [{"token": "Yes", "logprob": 0.0, "bytes": None, "top_logprobs": []}]},
+        *(
+            {"content": [{"top_logprobs": [{"token": "Yes", "logprob": odd}]}]}
+            for odd in (1e4, math.nan, "-0.1", None)
+        ),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(("room", "asked_again"), [("hall", 0), ("attic", 3)])
+def test_one_answer_without_log_probabilities_is_a_failure_of_that_pair(
+    tmp_path: Path, logprobs: object, room: str, asked_again: int
+) -> None:
+    def answer(number: int, body: dict[str, Any]) -> Answer:
+        if room not in body["messages"][-1]["content"]:
+            return listed({"Yes": 0.8, "No": 0.2})
+        odd: dict[str, Any] = completion("Yes")
+        odd["choices"][0]["logprobs"] = logprobs
+        return json_answer(odd)
+
+    with FakeEndpoint(answer) as endpoint:
+        options = {"kind": "openai", "model": "m", "base_url": endpoint.url, "concurrency": 1}
+        first = YesOrNo(options, Store(tmp_path))
+        found = first.logits(PAIRS)
+        # A later run goes on where this one ended.
+        again = YesOrNo(options, Store(tmp_path))
+        assert again.logits(PAIRS) == pytest.approx(found, nan_ok=True)
+    assert [math.isnan(one) for one in found] == [room in p.item.text for p in PAIRS]
+    # Until the model has shown that it gives them, the lack may be for now.
+    assert (first.unanswered, again.unanswered, again.asked) == (3, 3, asked_again)
 
 
 def by_whole_prompts(tiny: Path) -> list[float]:

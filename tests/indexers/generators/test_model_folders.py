@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from cogr.errors import GeneratorError, ServiceError
-from indexers.generators import make_generator
+from cogr.prompts import Prompt
+from cogr.records import Query
+from indexers.generators import Completion, Request, make_generator
 from indexers.generators import model_folders as models
+from tests.indexers.generators.test_generator_contract import IN_CHILD, tiny_adapter
 
 # The smallest safetensors file: one float32.
 HEADER = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
@@ -103,9 +106,37 @@ def test_digest_goes_by_content(folder: Path, tmp_path: Path) -> None:
 
 def test_context_length(folder: Path) -> None:
     assert models.context_length(folder) == 128
+    # Where a configuration leaves it out, as those of Gemma 3 do, transformers knows it.
+    for kind, known in (("gemma3_text", 131_072), ("llama", 2048), ("mistral", 4096 * 32)):
+        (folder / "config.json").write_text(json.dumps({"model_type": kind}))
+        assert models.context_length(folder) == known
+    text = {"model_type": "gemma3_text", "hidden_size": 64, "num_hidden_layers": 2}
+    whole = {"model_type": "gemma3", "text_config": text, "vision_config": {}}
+    (folder / "config.json").write_text(json.dumps(whole))
+    assert models.context_length(folder) == 131_072
     (folder / "config.json").write_text('{"model_type": "x"}')
     with pytest.raises(GeneratorError, match="does not say how long a context is"):
         models.context_length(folder)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("more", [{"use_dora": True}, {"modules_to_save": ["lm_head"]}])
+def test_an_adapter_that_vllm_refuses_is_named_with_what_loads_it(
+    more: dict[str, Any], tiny: Path, tmp_path: Path
+) -> None:
+    adapter = tiny_adapter(tiny, tmp_path / "adapter", **more)
+    options = {"kind": IN_CHILD or "transformers", "model": str(tiny), "adapter": adapter}
+    asked = [Request("q", Query("q", "sofa"), Prompt("", "sofa"))]
+    with make_generator(options, "query") as made:
+        if IN_CHILD is None:
+            assert isinstance(next(made.generate(asked)), Completion)
+            return
+        with pytest.raises(
+            GeneratorError, match=r'vLLM .*generator\.name = "transformers"'
+        ) as raised:
+            list(made.generate(asked))
+    assert str(adapter) in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

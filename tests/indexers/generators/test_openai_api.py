@@ -8,11 +8,12 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from cogr.errors import CogrError, ServiceError, SettingsError
+from cogr.errors import CogrError, GeneratorError, ServiceError, SettingsError
 from cogr.prompts import PAPER, Prompter
 from cogr.records import Query
 from cogr.settings.indexing import GeneratorSettings
@@ -20,7 +21,8 @@ from indexers.generators import Completion, Failure, Request
 from indexers.generators.openai_api import OpenAIGenerator, OpenAIOptions, without_credentials
 from indexers.workspace import generator_options
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave, completion, refused
-from tests.web_server import Answer, json_answer
+from tests.web_server import Answer, json_answer, serve
+from tests.web_server import Request as WebRequest
 
 
 def requests(count: int) -> Iterator[Request]:
@@ -44,6 +46,38 @@ def picky(*refuses: str) -> Misbehave:
         return refused(400, f"{unknown}: Extra inputs are not permitted") if unknown else None
 
     return answer
+
+
+def content(parts: object) -> dict[str, Any]:
+    """A completion whose content is this."""
+    found = completion("x")
+    found["choices"][0]["message"]["content"] = parts
+    found["usage"] = None
+    return found
+
+
+def failing_choice(message: str) -> dict[str, Any]:
+    """An answer that ends in an error, as gateways pass it on."""
+    found = completion("sofa, half a")
+    found["choices"][0] |= {"finish_reason": "error", "error": {"message": message, "code": 502}}
+    return found
+
+
+PARTS = [
+    ([{"type": "text", "text": "sofa, couch"}], "sofa, couch"),
+    (
+        [
+            {"type": "thinking", "thinking": [{"type": "text", "text": "they want, maybe"}]},
+            {"type": "text", "text": "sofa"},
+        ],
+        "sofa",
+    ),
+    ([{"type": "reasoning", "text": "hm, well"}, {"type": "output_text", "text": "sofa"}], "sofa"),
+    ([{"type": "text", "text": "sofa,"}, {"type": "text", "text": "couch"}], "sofa,\ncouch"),
+    ([{"type": "refusal", "refusal": "no, never"}, None, "loose"], ""),
+    ([], ""),
+    ({"sofa": "couch"}, ""),
+]
 
 
 def test_what_is_sent() -> None:
@@ -73,9 +107,24 @@ def test_429_and_a_lost_connection_are_asked_again() -> None:
     ("answer", "wanted"),
     [
         ((200, b"{oops"), "the answer is not a completion"),
-        (json_answer({**completion("x"), "choices": None}), "the answer is not a completion"),
+        (
+            json_answer({**completion("x"), "choices": None}),
+            "the answer is not a completion (it has no choices)",
+        ),
+        *(
+            (json_answer(body), "the answer is not a completion (too many requests)")
+            for body in (
+                {**completion("x"), "choices": None, "error": {"message": "too many requests"}},
+                {"error": "too many requests"},
+                {"object": "error", "message": "too many\nrequests", "code": 50},
+                {"detail": "too many requests", "choices": []},
+                "too many requests",
+                failing_choice("too many requests"),
+            )
+        ),
         (refused(400, "content filter"), "refused with 400 (content filter)"),
         (json_answer(completion(None)), Completion("q1", "")),
+        *((json_answer(content(parts)), Completion("q1", wanted)) for parts, wanted in PARTS),
         (json_answer(completion("a, b", "length")), Completion("q1", "a, b", 2, truncated=True)),
     ],
 )
@@ -120,6 +169,67 @@ def test_parameters_that_an_endpoint_refuses_are_left_out_and_that_is_said_once(
     assert f"{refuses[-1]}: Extra inputs are not permitted" in said
 
 
+BOTH = "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
+
+
+@pytest.mark.parametrize(
+    ("refusals", "left_out"),
+    [
+        ({"temperature": "Unsupported value: 'temperature' does not support 0.7"}, "temperature"),
+        ({"top_p": "Unsupported parameter: 'top_p' is not supported with this model."}, "top_p"),
+        ({"top_p": BOTH}, "top_p"),
+        (
+            {
+                "top_k": "Unrecognized request argument supplied: top_k",
+                "max_tokens": "Use 'max_completion_tokens' in place of 'max_tokens'.",
+                "temperature": "temperature: only 1 is allowed",
+                "top_p": 'Unknown name "topP"',
+            },
+            "top_k max_tokens temperature top_p",
+        ),
+    ],
+)
+def test_what_a_model_draws_by_itself_is_left_out_and_that_is_remembered(
+    refusals: dict[str, str], left_out: str
+) -> None:
+    def answer(number: int, body: dict[str, Any]) -> Answer | None:
+        return next((refused(400, said) for name, said in refusals.items() if name in body), None)
+
+    with FakeEndpoint(answer) as endpoint:
+        asked = generator(endpoint.url, concurrency=1)
+        found = list(asked.generate(requests(6)))
+    assert all(isinstance(one, Completion) for one in found)
+    assert len(endpoint.bodies) == 6 + len(refusals)
+    drawn = {"temperature", "top_p", "top_k", "max_tokens"} - endpoint.bodies[-1].keys()
+    assert drawn == {*left_out.split()}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        refused(400, "System role not supported"),
+        refused(400, "Developer instruction is not enabled for this model"),
+        refused(422, "messages.0.role: Input should be 'user' or 'assistant'"),
+        refused(400, "system: text content blocks must be non-empty"),
+        refused(500, "Jinja Exception: System role not supported"),
+    ],
+)
+@pytest.mark.parametrize("system", ["", "You list words."])
+def test_a_system_message_that_is_refused_goes_into_the_users(answer: Answer, system: str) -> None:
+    def refuse(number: int, body: dict[str, Any]) -> Answer | None:
+        return answer if any(one["role"] == "system" for one in body["messages"]) else None
+
+    prompts = [replace(one, prompt=replace(one.prompt, system=system)) for one in requests(3)]
+    with FakeEndpoint(refuse) as endpoint:
+        found = list(generator(endpoint.url, concurrency=1, retries=0).generate(prompts))
+    assert all(isinstance(one, Completion) for one in found)
+    assert len(endpoint.bodies) == 4
+    (message,) = endpoint.bodies[-1]["messages"]
+    asked = prompts[-1].prompt.user
+    assert message == {"role": "user", "content": f"{system}\n\n{asked}" if system else asked}
+    assert endpoint.bodies[-1]["temperature"] == 0.7
+
+
 @pytest.mark.parametrize(
     ("status", "says", "most"),
     [
@@ -137,6 +247,22 @@ def test_what_is_refused_for_all_is_told_in_the_endpoints_words(
     ):
         list(generator(endpoint.url, concurrency=1).generate(requests(50)))
     assert len(endpoint.bodies) <= most
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_prompt_is_not_taken_to_another_host(status: int) -> None:
+    with FakeEndpoint() as other:
+        place = other.url.replace("http://", "http://me:secret@")
+
+        def away(_: WebRequest) -> Answer:
+            return status, b"moved"
+
+        with serve(away, headers={"location": f"{place}/chat/completions"}) as url:
+            with pytest.raises(GeneratorError, match=r"redirects to .*base_url") as raised:
+                list(generator(f"{url}/v1", retries=0).generate(requests(2)))
+    assert other.url in str(raised.value)
+    assert "secret" not in str(raised.value)
+    assert other.bodies == []
 
 
 def test_requests_go_in_parallel_up_to_the_bound() -> None:

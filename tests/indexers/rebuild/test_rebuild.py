@@ -34,6 +34,12 @@ from tests.shops import SCRIPTED, training_shop, write_thing_shop
 ITEMS = [Item(f"i{n:03d}", f"Title {n}", f"text of {n % 7} words") for n in range(100)]
 
 
+class Reader(Faulty):
+    """One that reads prompts, as language models do."""
+
+    reads = "prompt"
+
+
 def job_of(
     store: Path | str, generator: Faulty, entities: Sequence[Entity] = ITEMS, **keywords: Any
 ) -> Job:
@@ -81,6 +87,16 @@ def test_failures_are_set_aside_with_their_reason_and_keep_their_title(tmp_path:
     # A permanent failure is remembered, a passing one is tried again.
     plan = make_plan(job_of(tmp_path, failing))
     assert [plan.entities[i].id for i in plan.missing] == ["i002"]
+
+
+def test_an_answer_that_the_length_limit_left_without_keywords_says_so(tmp_path: Path) -> None:
+    cut = Completion("i001", "<think>\nmaybe sofas, lamps", truncated=True)
+    answers = {"i001": cut, "i002": Completion("i002", ""), "i003": "a, b"}
+    made = rebuilt(tmp_path, Reader(answers=answers))
+    assert made.set_aside == {
+        "i001": "no keywords in the output, which generator.sampling.max_tokens cut",
+        "i002": "no keywords in the output",
+    }
 
 
 def test_keywords_beyond_the_budget_are_cut_and_counted_and_the_own_text_is_none(

@@ -4,6 +4,7 @@ configurations hold its numbers, and run with a small stand-in of the same archi
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -118,6 +119,23 @@ def test_the_micro_batch_is_the_largest_divisor_that_memory_has_room_for() -> No
     assert Batch.of(unknown, 64, 1024, 3) == Batch(1, 64, True)
     tiny = [Batch.of(TrainingSettings(), 400, 140, halvings) for halvings in (0, 1)]
     assert [(one.micro, one.accumulate) for one in tiny] == [(400, 1), (200, 2)]
+
+
+def test_a_model_of_unknown_size_is_not_said_to_fit(shop: Path, tmp_path: Path) -> None:
+    def said(config: dict[str, object]) -> dict[str, object]:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        return estimate(Workspace.open(shop, [f"training.model={tmp_path}"]))
+
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes |= {"intermediate_size": 128, "vocab_size": 1000}
+    for whole in (sizes, {"text_config": sizes}):
+        known = said(whole)
+        assert known["parameters"]
+        assert known["fits"] is True
+    for part in ({}, {"text_config": {"hidden_size": 64}}, {"text_config": None}):
+        unknown = said(part)
+        assert unknown["parameters"] is None
+        assert "fits" not in unknown
 
 
 def test_what_would_be_refused_later_is_said_with_status_1(shop: Path, cogr_train: Command) -> None:

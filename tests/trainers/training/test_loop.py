@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -19,12 +20,14 @@ from cogr.rewards import Reference, World, query_reward
 from cogr.settings.training import QueryGrpoSettings, RolloutSettings, Rules, TrainingSettings
 from indexers.workspace import Workspace
 from tests.shops import COLOURS, THINGS, colour_shop, write_sample_part
-from trainers.training.building import accept
+from trainers.training.building import Build, accept, build_snapshot
+from trainers.training.checkpoints import base_folder, save_model
 from trainers.training.grpo import CompletionScorer
 from trainers.training.rounds import (
     ROUND_STAGES,
     SFT_STAGES,
     Round,
+    Run,
     StageRecord,
     State,
     create,
@@ -160,6 +163,109 @@ def test_runs_that_are_not_there_or_broken_are_named(shop: Shop) -> None:
     run.store.write(f"{run.path}/state.json", b'{"rounds": [')
     with pytest.raises(TrainingError, match="state of run main .* is broken"):
         run.state()
+
+
+FIGURES = StageRecord(name="evaluate", output="", seconds=1.5, notes={"dev": {"f1": 0.25}})
+
+
+def first_figure(content: bytes) -> bytes:
+    return content.replace(b"0.25", b"0.75")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        first_figure,
+        lambda content: content[:-40],
+        lambda content: content.replace(b'"evaluate"', b'"train-item"'),
+        lambda content: content.replace(b'"reason": ""', b'"reason": "", "more": 1'),
+        lambda content: b"",
+        lambda content: b'{"rounds": []}',
+    ],
+)
+def test_a_state_that_is_damaged_is_not_gone_on_from(
+    shop: Shop, damage: Callable[[bytes], bytes]
+) -> None:
+    run = create(shop(), "main")
+    state = State().begun().with_stage(FIGURES)
+    run.save(state)
+    assert run.state() == state
+    path = f"{run.path}/state.json"
+    run.store.write(path, damage(run.store.read(path)))
+    with pytest.raises(TrainingError, match=r"state of run main .*state\.json\) is broken"):
+        run.state()
+
+
+def test_the_state_of_another_run_is_refused(shop: Shop) -> None:
+    one, other = (create(shop(), name) for name in ("one", "other"))
+    one.save(State().begun().with_stage(FIGURES))
+    other.store.write(f"{other.path}/state.json", one.store.read(f"{one.path}/state.json"))
+    with pytest.raises(TrainingError, match="state of run other .* is broken"):
+        other.state()
+
+
+def saved_models(run: Run) -> tuple[str, str]:
+    """A model, and an adapter of it, as stages save them."""
+
+    def model(folder: Path) -> None:
+        (folder / "config.json").write_text('{"model_type": "llama"}')
+        (folder / "model.safetensors").write_bytes(bytes(range(200)))
+
+    base = save_model(run, "r000-item", model)
+
+    def adapter(folder: Path) -> None:
+        named = {"base_model_name_or_path": f"../{Path(base).name}"}
+        (folder / "adapter_config.json").write_text(json.dumps(named))
+        (folder / "adapter_model.safetensors").write_bytes(bytes(range(100)))
+
+    return base, save_model(run, "r000-query", adapter)
+
+
+def flip(model: Path, adapter: Path) -> None:
+    weights = next(model.glob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+
+
+def cut(model: Path, adapter: Path) -> None:
+    weights = next(model.glob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:50])
+
+
+def swap(model: Path, adapter: Path) -> None:
+    beside = model.with_name("aside")
+    model.rename(beside)
+    adapter.rename(model)
+    beside.rename(adapter)
+
+
+def edit(model: Path, adapter: Path) -> None:
+    (model / "config.json").write_text('{"model_type": "llama", "vocab_size": 3}')
+
+
+def more(model: Path, adapter: Path) -> None:
+    (model / "generation_config.json").write_text("{}")
+
+
+def lose(model: Path, adapter: Path) -> None:
+    next(model.glob("*.safetensors")).unlink()
+
+
+@pytest.mark.parametrize("damage", [flip, cut, swap, edit, more, lose])
+def test_a_model_whose_content_is_not_that_of_its_name_is_refused(
+    shop: Shop, damage: Callable[[Path, Path], None]
+) -> None:
+    workspace = shop()
+    run = create(workspace, "main")
+    outputs = saved_models(run)
+    folders = [run.store.local(output) for output in outputs]
+    assert [base_folder(run, output) for output in outputs] == folders
+    damage(*folders)
+    for output in outputs:
+        with pytest.raises(TrainingError, match=r"is not what was saved there.*--run NAME"):
+            base_folder(run, output)
+        build = Build("item", 1, output, "transformers")
+        with pytest.raises(TrainingError, match="is not what was saved there"):
+            build_snapshot(workspace, build)
 
 
 LACKING = next(name for name in ("wandb", "mlflow", "trackio") if find_spec(name) is None)

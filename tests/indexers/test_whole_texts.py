@@ -1,0 +1,165 @@
+"""Items' whole texts are searched for what follows the set, and kept once by content."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from cogr.keywords import self_keyword
+from cogr.snapshots import texts
+from indexers.backends import Words
+from indexers.workspace import Workspace
+from tests.commands import Command, done
+from tests.shops import SCRIPTED, write_data, write_jsonl, write_shop
+
+ITEMS = [
+    {"id": "sofa", "title": "Velvet sofa", "text": "Made to last. Its legs are of turned walnut."},
+    {"id": "table", "title": "Walnut table", "text": "For six people, oiled by hand in our shop."},
+    {"id": "lamp", "title": "Floor lamp", "text": "A brass shade and a cable of three metres."},
+    {"id": "brass", "title": "Brass polish", "text": "", "brand": "Turned Legs"},
+    {"id": "bare", "title": "Bare shelf", "text": ""},
+]
+QUERIES = [{"id": f"q{n}", "text": f"query {n}", "split": "train"} for n in range(3)]
+LABELS = [{"query": f"q{n}", "item": ITEMS[n]["id"]} for n in range(3)]
+PUBLISHED = '[publish]\ntolerance = 1\nfields = ["brand"]\n'
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_shop(tmp_path, ITEMS, QUERIES, LABELS, SCRIPTED + PUBLISHED)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def rebuilt(cogr_index: Command, *more: str) -> str:
+    return str(done(cogr_index, "rebuild", "--side", "item", *more)["snapshot"])
+
+
+def found(query: str) -> tuple[list[str], list[str]]:
+    """Ids of the set, and of what follows, by a query's text and no keyword but it."""
+    backend = Workspace.open(Path("cogr.toml")).backend
+    own, serving = self_keyword(query), str(backend.serving()["item"])
+    hits = backend.search([own], snapshot=serving, words=Words(query)).hits
+    tiers = ("set", "more")
+    in_set, after = ([hit.id for hit in hits if hit.tier == tier] for tier in tiers)
+    return in_set, after
+
+
+def changed(cogr_index: Command, *records: dict[str, Any]) -> str:
+    write_jsonl(Path("changes.jsonl"), records)
+    return str(
+        done(cogr_index, "update", "--side", "item", "--changed", "changes.jsonl")["snapshot"]
+    )
+
+
+def kept(shop: Path) -> dict[str, Sequence[str]]:
+    """Name of each file of texts in the store -> its texts."""
+    files = (shop / ".cogr" / texts.TEXTS).iterdir()
+    return {path.name: pq.read_table(path)["text"].to_pylist() for path in files}
+
+
+def test_words_of_a_text_find_its_item_after_the_set(shop: Path, cogr_index: Command) -> None:
+    rebuilt(cogr_index)
+    assert found("brass shade") == ([], ["lamp", "brass"])
+    assert found("six people hand") == ([], ["table"])
+    # A word counts twice in a title, and every word in one field makes a literal match; all of them
+    # in the text alone do not.
+    assert found("walnut gates") == ([], ["table", "sofa"])
+    assert found("turned legs") == (["brass"], ["sofa"])
+
+
+def test_one_setting_leaves_texts_out(shop: Path, cogr_index: Command) -> None:
+    titles = ("--set", "publish.search_text=false")
+    ended = cogr_index("rebuild", "--side", "item", *titles)
+    assert "found by titles alone, publish.search_text is false" in ended.err
+    assert found("brass shade") == ([], ["brass"])
+    assert not (shop / ".cogr" / texts.TEXTS).exists()
+    write_jsonl(Path("changes.jsonl"), ITEMS[:1])
+    refused = cogr_index("update", "--side", "item", "--changed", "changes.jsonl")
+    refused.check_refused("without the items' texts (publish.search_text)", "rebuild --side item")
+    rebuilt(cogr_index)
+    assert found("brass shade") == ([], ["lamp", "brass"])
+
+
+def test_snapshots_share_texts_and_an_update_adds_what_is_new(
+    shop: Path, cogr_index: Command
+) -> None:
+    first = rebuilt(cogr_index)
+    ((whole, before),) = kept(shop).items()
+    assert sorted(before) == sorted(str(item["text"]) for item in ITEMS if item["text"])
+    sofa = {**ITEMS[0], "text": "Legs of steel, springs of rubber."}
+    second = changed(cogr_index, sofa, {"id": "lamp", "deleted": True})
+    assert kept(shop).pop(whole) == before
+    (added,) = kept(shop).keys() - {whole}
+    assert kept(shop)[added] == [sofa["text"]]
+    assert found("rubber springs") == ([], ["sofa"])
+    assert found("cable metres") == ([], [])
+    # The data has changed, and the older snapshot still has its texts.
+    write_data(shop / "data", items=[sofa, *ITEMS[1:]])
+    done(cogr_index, "publish", first, "--no-gate")
+    assert found("turned walnut legs") == ([], ["sofa", "table"])
+    assert found("rubber springs") == ([], [])
+    # A rebuild finds all texts in its parent's files and one more.
+    assert rebuilt(cogr_index) not in (first, second)
+    assert len(kept(shop)) == 2
+
+
+def test_a_text_that_changes_alone_makes_another_snapshot(shop: Path, cogr_index: Command) -> None:
+    long = " ".join(f"word{n}" for n in range(60))
+    write_data(shop / "data", items=[{**ITEMS[0], "text": f"{long} oak"}, *ITEMS[1:]])
+    first = rebuilt(cogr_index)
+    second = changed(cogr_index, {**ITEMS[0], "text": f"{long} elm"})
+    assert first != second
+    assert found("elm gates") == ([], ["sofa"])
+    told = done(cogr_index, "diff", first, second)
+    assert [told[kind] for kind in ("new", "gone", "changed", "other_fields")] == [0, 0, 0, 1]
+
+
+def test_many_updates_end_in_one_file(
+    shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("cogr.snapshots.texts", "indexers.rebuild.assembly"):
+        monkeypatch.setattr(f"{module}.MOST_FILES", 3)
+    rebuilt(cogr_index)
+    for n in range(4):
+        last = changed(cogr_index, {**ITEMS[0], "text": f"Springs of kind{n}."})
+        manifest = json.loads((shop / f".cogr/snapshots/{last}/manifest.json").read_text())
+        assert len(manifest["texts"]) == (2, 3, 1, 2)[n]
+        assert found(f"kind{n} gates") == ([], ["sofa"])
+        assert found("cable metres") == ([], ["lamp"])
+
+
+def test_prune_removes_texts_that_no_snapshot_names(shop: Path, cogr_index: Command) -> None:
+    rebuilt(cogr_index)
+    stray = shop / ".cogr" / texts.TEXTS / f"{'0' * 64}.parquet"
+    for n in range(3):
+        changed(cogr_index, {**ITEMS[0], "text": f"Springs of kind{n}."})
+    stray.write_bytes(b"")
+    pruned = done(cogr_index, "prune", "--keep", "1", "--files", "--dry-run")["texts"]
+    assert done(cogr_index, "prune", "--keep", "1", "--files")["texts"] == pruned
+    assert not stray.exists()
+    # The serving snapshot names all the others, and a rollback would need the one before.
+    assert f"texts/{stray.name}" in pruned
+    assert len(kept(shop)) == 4
+    assert len([*(shop / ".cogr" / "text_index").iterdir()]) == 2
+    assert found("kind2 gates") == ([], ["sofa"])
+    done(cogr_index, "rollback")
+    assert found("kind1 gates") == ([], ["sofa"])
+
+
+@pytest.mark.parametrize("damage", ["lost", "altered"])
+def test_damaged_texts_are_told(shop: Path, cogr_index: Command, damage: str) -> None:
+    rebuilt(cogr_index, "--no-publish", "--set", "publish.search_text=true", "--no-push")
+    (path,) = (shop / ".cogr" / texts.TEXTS).iterdir()
+    path.unlink() if damage == "lost" else path.write_bytes(path.read_bytes()[::-1])
+    (one,) = (shop / ".cogr" / "snapshots").iterdir()
+    refused = cogr_index("publish", one.name, "--no-gate")
+    refused.check_refused("are lost or damaged", "cogr-index rebuild --side item")
+    path.unlink(missing_ok=True)
+    rebuilt(cogr_index)
+    assert found("cable metres") == ([], ["lamp"])
