@@ -3,13 +3,17 @@ query.
 
 Reads nfcorpus, msrd, chorus, med and cacm from COGR_DATA_DIR; what is absent is left out. `shop` is
 the bundled sample shop. Run: python benchmarks/bench_statistical.py [--json] [--readability |
---new-items [--share 0.2] | --served | --halves | --encoder FOLDER | --judge MODEL | --clicks |
---curve] [--seed N] [NAME ...]. CPU seconds stand beside wall seconds, because other work on the
-machine stretches only the latter.
+--new-items [--share 0.2] | --served | --unseen | --halves | --encoder FOLDER | --judge MODEL |
+--clicks | --curve] [--seed N] [NAME ...]. CPU seconds stand beside wall seconds, because other work
+on the machine stretches only the latter.
 
 With --served: what serves beside BM25 over title and text, on test queries: F1 of the set (BM25's
 is cut), nDCG@10, R@100 and R@1000 of the whole answer, and by how much each differs, with its
 standard error. The names stackfaq, dnb_subjects and melo_de are for this alone.
+
+With --unseen: topics without any label. All queries in five groups of topics, each tested after a
+fit to the others: F1 of the keywords beside BM25's, what the fit expected of such topics, and how
+far confidence is from F1 (the mean, and the mean error of ten bins).
 
 With --halves: F1 and nDCG@10 over ten random halves of all queries, learned from one half and
 tested on the other: what few labels bring, and whether what serves orders at least as BM25 does.
@@ -70,11 +74,13 @@ from cogr.records import Dataset, Query, Split
 from cogr.settings import load_settings
 from cogr.snapshots import open_snapshot
 from cogr.store import Store
+from indexers.generators.statistical import FOLDS
 from indexers.generators.statistical.artefact import Artefact, Spelled
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
 from indexers.generators.statistical.keyword_selection import exact_cut as best_prefix
 from indexers.generators.statistical.ranking.encoder import Encoder
+from indexers.generators.statistical.ranking.hidden_topics import topic_groups
 from indexers.generators.statistical.ranking.matrices import unit
 from indexers.generators.statistical.storage import open_artefact, save
 from indexers.workspace import Workspace
@@ -102,6 +108,9 @@ TARGETS: Mapping[str, tuple[float, float | None]] = {
 
 UNTUNED = ("stackfaq", "dnb_subjects", "melo_de")
 """Data sets on which nothing was tuned: topics without labels, bare titles in German."""
+
+BINS = 10
+"""Of equally many queries, by their confidence."""
 
 LOST = 0.005
 """R@100 that what serves may lack beside BM25."""
@@ -455,6 +464,41 @@ def serves(name: str) -> Row:
 _Figures = Mapping[str, NDArray[np.float64]]
 
 
+def unseen(name: str) -> Row:
+    """Groups of topics, each tested after a fit to all the others."""
+    dataset = load(name)
+    pool = [query for queries in dataset.queries.values() for query in queries]
+    every = fit(replace(dataset, queries={"train": pool, "dev": [], "test": []}), edits=False)
+    groups = topic_groups(every.sources, 0)
+    f1, sure, text, expected = ([] for _ in range(4))
+    for group in range(FOLDS):
+        train, test = (
+            [pool[i] for i in np.flatnonzero(there)] for there in (groups != group, groups == group)
+        )
+        part = replace(dataset, queries={"train": train, "dev": [], "test": test})
+        artefact = fit(part)
+        f1.append(_of_artefact(artefact, part, "test")[:, 0])
+        sure += [answer.confidence for answer in artefact.answers(test)]
+        tested = {query.id: dataset.relevant[query.id] for query in test}
+        text.append(
+            full_set(
+                {id_: frozenset(ids) for id_, ids in bm25(part, "test").runs.items()}, tested
+            ).values["f1"]
+        )
+        expected.append(artefact.facts["f1_hidden_topics"])
+    found, by_text, told = np.concatenate(f1), np.concatenate(text), np.array(sure)
+    bins = np.array_split(np.argsort(told), BINS)
+    notes = {
+        "F1": f"{found.mean():.3f} ± {found.std(ddof=1) / found.size**0.5:.3f}",
+        "expected by the fit": round(float(np.mean(expected)), 3),
+        "BM25": round(float(by_text.mean()), 3),
+        "confidence": round(float(told.mean()), 3),
+        "error of bins": round(float(np.mean([abs((told - found)[b].mean()) for b in bins])), 3),
+        "queries": found.size,
+    }
+    return Row(f"{name}: 1 - F1 on unseen topics", 1 - float(found.mean()), "", notes=notes)
+
+
 def _beside_text(dataset: Dataset, store: str) -> tuple[Workspace, _Figures, _Figures]:
     """A pair of `statistical` in a new store; measure -> figure of each test query, by what serves
     and by BM25.
@@ -692,6 +736,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=NEW_SHARE)
     parser.add_argument("--draws", type=int, default=NEW_DRAWS)
     parser.add_argument("--served", action="store_true")
+    parser.add_argument("--unseen", action="store_true")
     parser.add_argument("--halves", action="store_true")
     parser.add_argument("--encoder", metavar="FOLDER")
     parser.add_argument("--judge", metavar="MODEL")
@@ -718,7 +763,7 @@ def main() -> None:
         report(every, as_json=arguments.json)
         return
     root = Path(os.environ.get("COGR_DATA_DIR", ""))
-    known = (*TARGETS, *UNTUNED) if arguments.served else TARGETS
+    known = (*TARGETS, *UNTUNED) if arguments.served or arguments.unseen else TARGETS
     names = [
         name
         for name in arguments.names or known
@@ -735,6 +780,8 @@ def main() -> None:
         every = (row for one in sets for row in new_items(one, *how))
     elif arguments.served:
         every = map(serves, names)
+    elif arguments.unseen:
+        every = map(unseen, names)
     elif arguments.halves:
         every = map(random_halves, names)
     elif arguments.encoder:

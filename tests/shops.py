@@ -5,6 +5,7 @@ memory.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -150,6 +151,47 @@ def write_thing_shop(folder: Path, items: int = 240, configuration: str = FORGIV
         [{"query": f"q{n % 11}", "item": f"i{n}", "grade": 1} for n in range(items)],
         configuration,
     )
+
+
+# A forum: topics without labels
+
+TOPICS, LABELLED, EACH = 60, 45, 4
+"""Topics of a forum, those with labels, and questions and answers of each."""
+
+
+def forum_records(split: str = "test") -> tuple[list[Record], list[Record], list[Record]]:
+    """Answers without titles, and questions, those of a topic for the same answers: items, queries
+    and labels. Queries of a split other than training are of topics without labels.
+    """
+    draw, items, queries, labels = random.Random(0), [], [], []
+    for topic in range(TOPICS):
+
+        def said(own: int, common: int, topic: int = topic) -> str:
+            words = [f"topic{topic}word{n}" for n in draw.sample(range(9), own)]
+            return " ".join(words + [f"common{n}" for n in draw.sample(range(40), common)])
+
+        items += [{"id": f"a{topic}-{n}", "title": "", "text": said(4, 6)} for n in range(EACH)]
+        for n in range(EACH):
+            asked = f"q{topic}-{n}"
+            told = "train" if topic < LABELLED else split
+            queries.append({"id": asked, "text": said(2, 3), "split": told})
+            labels += [{"query": asked, "item": f"a{topic}-{n}", "grade": 1} for n in range(EACH)]
+    return items, queries, labels
+
+
+def in_memory(
+    items: Iterable[Record], queries: Iterable[Record], labels: Iterable[Record]
+) -> Dataset:
+    """The records as a data set."""
+    asked: dict[Any, list[Query]] = {"train": [], "dev": [], "test": []}
+    for query in queries:
+        asked[query["split"]].append(Query(query["id"], query["text"]))
+    relevant: dict[str, set[str]] = {}
+    for label in labels:
+        relevant.setdefault(label["query"], set()).add(label["item"])
+    kept = [Item(item["id"], item["title"], item["text"]) for item in items]
+    sets = {id_: frozenset(ids) for id_, ids in relevant.items()}
+    return Dataset("small", kept, asked, sets, {}, "6" * 64)
 
 
 # The sample shop and parts of it

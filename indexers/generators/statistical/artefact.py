@@ -2,8 +2,8 @@
 confidence of an answer.
 
 Saved by `storage`, made by `fitting`. The expected F1 of a selected set is already an estimate of
-its F1. A line through its logit straightens it (`Calibration`); `fitting` fits the line on training
-queries.
+its F1. A line through its logit, and how near the labels are, straighten it (`Calibration`);
+`fitting` fits the line on training queries, as they are and as if their topics had no labels.
 """
 
 from __future__ import annotations
@@ -52,30 +52,42 @@ def logit(value: Floats64, least: float = 0.01) -> Floats64:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Confidence from expected F1: a line through its logit."""
+    """Confidence from expected F1 and the gate: a logistic regression on the logits of both.
+
+    Attributes:
+        known: coefficient of the gate's logit, whether the labels know a query's topic.
+    """
 
     intercept: float = 0.0
     slope: float = 1.0
+    known: float = 0.0
 
-    def __call__(self, expected: Floats64) -> Floats64:
+    def __call__(self, expected: Floats64, known: Floats64 | float = 0.0) -> Floats64:
         """In (0, 1)."""
-        sure: Floats64 = 1 / (1 + np.exp(-(self.intercept + self.slope * logit(expected))))
+        logits = self.intercept + self.slope * logit(expected) + self.known * np.clip(known, *_SURE)
+        sure: Floats64 = 1 / (1 + np.exp(-logits))
         return sure
 
 
-def calibrate(expected: Floats64, f1: Floats64) -> Calibration:
+_SURE = (-4.0, 4.0)
+"""Logits of the gate are clipped to these."""
+
+
+def calibrate(expected: Floats64, f1: Floats64, known: Floats64 | float = 0.0) -> Calibration:
     """The line of highest likelihood, with a prior of no change (`PRIOR`); its slope is never
     negative.
     """
-    x = logit(expected)
+    x = np.stack([np.ones(expected.size), logit(expected), 0 * expected + np.clip(known, *_SURE)])
+    none = np.array([0.0, 1.0, 0.0])
 
     def loss(line: Floats64) -> float:
-        logits = line[0] + line[1] * x
-        pull = PRIOR / 2 * (line[0] ** 2 + (line[1] - 1) ** 2)
+        logits = line @ x
+        pull = PRIOR / 2 * ((line - none) ** 2).sum()
         return float((np.logaddexp(0, logits) - f1 * logits).sum() + pull)
 
-    found = minimize(loss, np.array([0.0, 1.0]), bounds=[(-5, 5), (0.1, 5)], method="L-BFGS-B").x
-    return Calibration(round(float(found[0]), 4), round(float(found[1]), 4))
+    bounds = [(-5, 5), (0.1, 5), (-5, 5)]
+    found = minimize(loss, none, bounds=bounds, method="L-BFGS-B").x
+    return Calibration(*(round(float(one), 4) for one in found))
 
 
 K_MAX = 30
@@ -229,28 +241,36 @@ class Artefact:
         return ScoredIndex(self.keywords.all, self.keywords.writable, unreadable)
 
     def probabilities(self, queries: Sequence[Query]) -> list[tuple[Ints, Floats]]:
-        """Candidates and their probabilities for each query.
+        """Candidates and their probabilities for each query (`scored_queries`)."""
+        return self.scored_queries(queries)[0]
+
+    def scored_queries(
+        self, queries: Sequence[Query]
+    ) -> tuple[list[tuple[Ints, Floats]], Floats64]:
+        """Candidates and their probabilities for each query, and the gate's logit of each.
 
         Training queries are answered out of fold. Another query with the text of a training query
         gets the mean of that query's out-of-fold probability and its labels: the ranker has never
         seen a query that votes for itself.
         """
         if not queries:
-            return []
+            return [], np.zeros(0)
         texts = [self_keyword(query.text) for query in queries]
         trained = np.array([self.row_of(query) for query in queries])
         rows = np.where(trained >= 0, trained, [self._texts.get(text, -1) for text in texts])
         pairs = candidates(self.sources, self.index.batch(texts, rows.tolist()))
         p = self.ranker.probabilities(pairs, rows)
-        bounds = pairwise(np.searchsorted(pairs.query, np.arange(len(queries) + 1)))
-        found = [(pairs.item[a:b], p[a:b]) for a, b in bounds]
+        starts = np.searchsorted(pairs.query, np.arange(len(queries) + 1))
+        found = [(pairs.item[a:b], p[a:b]) for a, b in pairwise(starts)]
+        known, there = np.zeros(len(queries)), np.diff(starts) > 0
+        known[there] = self.ranker.known(pairs.x[starts[:-1][there]])
         for number in np.flatnonzero((trained < 0) & (rows >= 0)):
             items, own_p = found[number]
             found[number] = self._with_labels(items, own_p, int(rows[number]))
         for evidence in (self.judged, self.stack):
             if evidence is not None:
                 found = [evidence(query, *one) for query, one in zip(queries, found, strict=True)]
-        return found
+        return found, known
 
     def _with_labels(self, items: Ints, p: Floats, row: int) -> tuple[Ints, Floats]:
         labelled = self.relevance[row].indices
@@ -277,21 +297,24 @@ class Artefact:
         """
         alone = self.changed(stack=None)
         scored = alone.probabilities(queries)
-        found = [alone._chosen(query, *pair) for query, pair in zip(queries, scored, strict=True)]
+        found = [alone.chosen(query, *pair) for query, pair in zip(queries, scored, strict=True)]
         return [[self.keywords.keywords[n] for n in one.keywords] for one in found]
 
     def answers(self, queries: Sequence[Query]) -> list[QueryAnswer]:
         """S_q for each query, and what its keywords weigh."""
-        scored = self.probabilities(queries)
-        return [self._answer(query, *found) for query, found in zip(queries, scored, strict=True)]
+        scored, known = self.scored_queries(queries)
+        return [
+            self._answer(query, *found, float(near))
+            for query, found, near in zip(queries, scored, known, strict=True)
+        ]
 
-    def _answer(self, query: Query, items: Ints, p: Floats) -> QueryAnswer:
+    def _answer(self, query: Query, items: Ints, p: Floats, known: float) -> QueryAnswer:
         spelled = self.spell(query, items, p)
         words = [self.keywords.keywords[number] for number in spelled.words]
         return QueryAnswer(
             words[spelled.own :],
             dict(zip(words, spelled.weights, strict=bool(spelled.weights))),
-            round(float(self._scale(query).calibration(np.array(spelled.value))), 4),
+            round(float(self._scale(query).calibration(np.array(spelled.value), known)), 4),
         )
 
     def _scale(self, query: Query) -> PairEvidence | Artefact:
@@ -312,7 +335,7 @@ class Artefact:
         own = self_keyword(query.text)
         number = self.keywords.ids.find(own)
         owners = self.keywords.owners(own, anchors=self.row_of(query) < 0)
-        selection = self._chosen(query, items, p)
+        selection = self.chosen(query, items, p)
         retrieved = self.keywords.writable.covered(selection.keywords, owners)
         # A text keeps weight 1 when it finds nothing, or only the training query's own anchors.
         words = [*([number] if owners.size else []), *selection.keywords]
@@ -331,16 +354,17 @@ class Artefact:
             selection.value,
         )
 
-    def quality(
-        self, queries: Sequence[Query], relevant: Sequence[Ints]
+    def f1_of(
+        self, queries: Sequence[Query], found: Sequence[Selection], relevant: Sequence[Ints]
     ) -> tuple[Floats64, Floats64]:
-        """Expected and true F1 of what the keywords of each query retrieve, (queries,) each."""
-        expected, f1 = np.zeros(len(queries)), np.zeros(len(queries))
-        for at, (items, p) in enumerate(self.probabilities(queries)):
-            found, wanted = self.spell(queries[at], items, p), relevant[at]
-            hits = float(np.isin(found.retrieved, wanted).sum())
-            expected[at], f1[at] = found.value, f1_of(hits, found.retrieved.size, wanted.size)
-        return expected, f1
+        """Expected and true F1 of what these keywords of each query retrieve, (queries,) each."""
+        f1 = np.zeros(len(queries))
+        for at, (query, one, wanted) in enumerate(zip(queries, found, relevant, strict=True)):
+            owners = self.keywords.owners(self_keyword(query.text), anchors=self.row_of(query) < 0)
+            retrieved = self.keywords.writable.covered(one.keywords, owners)
+            hits = float(np.isin(retrieved, wanted).sum())
+            f1[at] = f1_of(hits, retrieved.size, wanted.size)
+        return np.array([one.value for one in found]), f1
 
     def weigh(
         self, queries: Sequence[Query], sets: Sequence[Sequence[str]], mirror: Mirror
@@ -369,7 +393,7 @@ class Artefact:
         """
         found, alone = [], self.changed(stack=None)
         for query, (items, p) in zip(queries, alone.probabilities(queries), strict=True):
-            best = alone._chosen(query, items, p)
+            best = alone.chosen(query, items, p)
             others = (alone.selected(query, items, p, share) for share in EXPECTATIONS)
             sets = (found.keywords for found in chain([best], others))
             numbers = list(dict.fromkeys(chain.from_iterable(sets)))[:size]
@@ -383,7 +407,8 @@ class Artefact:
             )
         return found
 
-    def _chosen(self, query: Query, items: Ints, p: Floats) -> Selection:
+    def chosen(self, query: Query, items: Ints, p: Floats) -> Selection:
+        """The keywords that retrieve, after any edit."""
         # A new query with the text of a training query is not edited: half of its p is labels, and
         # the edits were not learned on such p.
         found = self.selected(query, items, p)
@@ -425,8 +450,17 @@ class Artefact:
         batch = self.index.batch(texts, rows)
         yield from edit_states(self.sources, self.keywords.writable, batch, asked, self.costs)
 
-    def selected(self, query: Query, items: Ints, p: Floats, share: float = 1.0) -> Selection:
-        """S_q before any edit, for `share` of the relevant items that are expected."""
+    def selected(
+        self,
+        query: Query,
+        items: Ints,
+        p: Floats,
+        share: float = 1.0,
+        banned: Sequence[int] = (),
+    ) -> Selection:
+        """S_q before any edit and without `banned` keywords, for `share` of the relevant items that
+        are expected.
+        """
         # A training query's own anchor belongs to exactly its relevant items, so it must be neither
         # chosen nor counted.
         literal = self_keyword(query.text)
@@ -437,7 +471,7 @@ class Artefact:
             limit=K_MAX,
             expected_relevant=share * self.expected_relevant(query, p),
             forced=self.keywords.owners(literal, anchors=self.row_of(query) < 0),
-            banned=() if number < 0 else (number,),
+            banned=banned if number < 0 else (*banned, number),
             costs=self.costs,
         )
 

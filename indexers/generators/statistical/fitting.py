@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from cogr.datasets.builder import place
 from cogr.errors import GeneratorError
 from cogr.keywords import NORMALISER, self_keyword
+from cogr.metrics import f1_of
 from cogr.records import Dataset, Query
-from indexers.generators.statistical import LEAST_QUERIES, READABILITY
+from indexers.generators.statistical import FOLDS, LEAST_QUERIES, READABILITY
 from indexers.generators.statistical.artefact import (
     K_MAX,
     Artefact,
@@ -38,10 +39,13 @@ from indexers.generators.statistical.item_keywords import (
     item_anchors,
     item_phrases,
 )
+from indexers.generators.statistical.keyword_selection import Floats as Floats64
+from indexers.generators.statistical.keyword_selection import Selection
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.ranking.features import CandidatePairs, candidates
-from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
-from indexers.generators.statistical.ranking.ranker import Ranker, fit_cold, fit_ranker
+from indexers.generators.statistical.ranking.hidden_topics import hidden_candidates, topic_groups
+from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints, top_rows
+from indexers.generators.statistical.ranking.ranker import Ranker, fit_cold, fit_hidden, fit_ranker
 from indexers.generators.statistical.ranking.text_index import (
     PairSignals,
     TextIndex,
@@ -113,14 +117,15 @@ def fit(
     if edits and training.rows.size >= LEAST_EDITED:
         editor, facts["edits"] = _learned_edits(artefact, training, seed)
         artefact = artefact.changed(editor=editor)
-    facts.update(assess(artefact, seed))
+    facts.update(assess(artefact, training, seed))
     return artefact.changed(index=index.seeing(pair_numbers))
 
 
 @dataclass(frozen=True)
 class _Training:
     """A ranker, the training queries that it was trained on (ascending rows of the relevance),
-    their candidates, and p and F1 of the exact cuts out of fold.
+    their candidates, and p and F1 of the exact cuts out of fold; the group of topics of every
+    training query, and the candidates as if the group of each had no labels.
     """
 
     sources: TrainingQueries
@@ -129,6 +134,8 @@ class _Training:
     ranker: Ranker
     p: Floats
     f1: float
+    groups: Ints
+    hidden: CandidatePairs
 
 
 def _trained(
@@ -138,11 +145,15 @@ def _trained(
     sources = TrainingQueries(index, texts, relevance)
     pairs = candidates(sources, sources.queries.rows(rows))
     known = pairs.where(~new[pairs.item]) if new.any() else pairs
-    ranker, p, f1 = fit_ranker(known, rows, relevance, seed, new)
+    groups = topic_groups(sources, seed)
+    hidden = hidden_candidates(sources, rows, groups)
+    ranker = fit_ranker(known, rows, relevance, seed, new)
+    ranker, f1 = fit_hidden(ranker, known, hidden.where(~new[hidden.item]), groups, relevance, seed)
+    p = ranker.probabilities(pairs, rows)
     if new.any():
         ranker = replace(ranker, cold=fit_cold(ranker, index, texts, relevance, seed))
         p = ranker.probabilities(pairs, rows)
-    return _Training(sources, rows, pairs, ranker, p, f1)
+    return _Training(sources, rows, pairs, ranker, p, f1, groups, hidden)
 
 
 def unclicked(queries: Sequence[Query], seed: int) -> frozenset[str]:
@@ -213,20 +224,75 @@ def _anchor_strength(training: _Training) -> Csr:
 SAMPLE = 500
 """Most training queries that confidence is calibrated on."""
 
+_DEEPEST = 1000
+"""Most items of a BM25 ranking of which a cutoff is chosen."""
 
-def assess(artefact: Artefact, seed: int) -> dict[str, object]:
-    """Calibration and F1 out of fold, for the facts of a fit.
+
+def assess(artefact: Artefact, training: _Training, seed: int) -> dict[str, object]:
+    """Calibration, and F1 of the same training queries: out of fold, out of fold as if their topics
+    had no labels, and by BM25 (`of_text`); for the facts of a fit.
 
     Args:
         artefact: fitted, without calibration.
     """
-    relevance = artefact.relevance
-    known = np.flatnonzero((artefact.ranker.folds >= 0) & (np.diff(relevance.indptr) > 0))
-    rows = np.sort(np.random.default_rng(seed).permutation(known)[:SAMPLE])
-    queries = [artefact.queries[row] for row in rows]
-    expected, f1 = artefact.quality(queries, [relevance[row].indices for row in rows])
-    line = calibrate(expected, f1)
+    relevance, rows = artefact.relevance, training.rows
+    labelled = np.flatnonzero(np.diff(relevance.indptr)[rows] > 0)
+    drawn = np.sort(np.random.default_rng(seed).permutation(labelled)[:SAMPLE])
+    queries = [artefact.queries[row] for row in rows[drawn]]
+    relevant = [relevance[row].indices for row in rows[drawn]]
+    scored, known = artefact.scored_queries(queries)
+    found = [artefact.chosen(query, *one) for query, one in zip(queries, scored, strict=True)]
+    kinds = [(*artefact.f1_of(queries, found, relevant), known)]
+    found, known = _of_hidden(artefact, training, drawn)
+    kinds.append((*artefact.f1_of(queries, found, relevant), known))
+    line = calibrate(*(np.concatenate(column) for column in zip(*kinds, strict=True)))
+    batch = training.sources.queries.rows(rows[drawn])
+    text = of_text(batch.terms @ artefact.index.bm25, relevant)
     return {
-        "calibration": [line.intercept, line.slope],
-        "f1_out_of_fold": round(float(f1.mean()), 4),
+        "calibration": [line.intercept, line.slope, line.known],
+        "f1_out_of_fold": round(float(kinds[0][1].mean()), 4),
+        "f1_hidden_topics": round(float(kinds[1][1].mean()), 4),
+        "f1_of_text": round(text, 4),
     }
+
+
+def _of_hidden(
+    artefact: Artefact, training: _Training, drawn: Ints
+) -> tuple[list[Selection], Floats64]:
+    """What training queries get as if their topics had no labels, and the gate's logit of each; no
+    anchor of their topics is chosen, and nothing is edited.
+
+    Args:
+        drawn: places in `training.rows`, ascending.
+    """
+    pairs, ranker = training.hidden, artefact.ranker
+    p, logits = ranker.probabilities(pairs, training.rows), ranker.known(pairs.x)
+    numbers = np.array([artefact.keywords.ids.find(query.text) for query in artefact.queries])
+    banned = [numbers[(training.groups == group) & (numbers >= 0)] for group in range(FOLDS)]
+    found, known = [], np.zeros(drawn.size)
+    starts = np.searchsorted(pairs.query, np.arange(training.rows.size + 1))
+    for at, number in enumerate(drawn):
+        row, span = training.rows[number], slice(starts[number], starts[number + 1])
+        known[at] = logits[span][:1].sum()
+        own = banned[training.groups[row]].tolist()
+        found.append(
+            artefact.selected(artefact.queries[row], pairs.item[span], p[span], banned=own)
+        )
+    return found, known
+
+
+def of_text(scores: Csr, relevant: Sequence[Ints]) -> float:
+    """Mean F1 of BM25 rankings, cut where it is highest.
+
+    Args:
+        scores: (queries, items).
+    """
+    curve, best = np.zeros(_DEEPEST), top_rows(scores, _DEEPEST)
+    for row, wanted in enumerate(relevant):
+        found = best[row]
+        ranked = found.indices[np.argsort(-found.data, kind="stable")]
+        hits = np.cumsum(np.isin(ranked, wanted))
+        f1 = f1_of(hits, np.arange(1, hits.size + 1), wanted.size)
+        curve[: f1.size] += f1
+        curve[f1.size :] += f1[-1] if f1.size else 0
+    return float(curve.max()) / max(len(relevant), 1)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VERSION = 9
+VERSION = 10
 """Version of the method: raise it with any change that fits the same data set otherwise."""
 
 FOLDER = "statistical"
@@ -490,6 +490,19 @@ def fit_of(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     """The fingerprint of the fit alone, without evidence and without what later items joined."""
     without = (EVIDENCE, STACKING, JUDGE, JOINED)
     return {name: of for name, of in fingerprint.items() if name not in without}
+
+
+def facts_of(store: Store, fingerprint: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The facts of the fit that wrote a snapshot; none where another generator did, or it is gone.
+
+    Args:
+        fingerprint: in the snapshot's manifest.
+    """
+    path = f"{FOLDER}/{fingerprint_hash(fit_of(fingerprint))}/manifest.json"
+    if fingerprint.get("kind") != "statistical" or not store.exists(path):
+        return {}
+    facts: Mapping[str, Any] = store.read_json(path)["facts"]
+    return facts
 
 
 def old_fits(store: Store, snapshots: Iterable[Manifest]) -> list[str]:

@@ -162,7 +162,10 @@ def stacked(
     if len(examples) < LEAST_FITTED or (stack := _fitted(pairs, examples)).f1 <= stack.without:
         return artefact
     queries, relevant = zip(*((one.query, one.relevant) for one in examples), strict=True)
-    calibration = calibrate(*artefact.changed(stack=stack).quality(queries, relevant))
+    with_it = artefact.changed(stack=stack)
+    scored, known = with_it.scored_queries(queries)
+    found = [with_it.chosen(query, *one) for query, one in zip(queries, scored, strict=True)]
+    calibration = calibrate(*with_it.f1_of(queries, found, relevant), known)
     return artefact.changed(stack=replace(stack, calibration=calibration))
 
 

@@ -60,13 +60,13 @@ def save(artefact: Artefact, store: Store) -> str:
 
 def save_cold(cold: Ranker | None, store: Store) -> None:
     """Write the ranker for items that come after a fit, which has none. Raises StorageError."""
-    files = {} if cold is None else _cold(cold)
+    files = _extra("cold", cold)
     _write(store, {"normaliser": NORMALISER}, files)
 
 
 def open_cold(store: Store, folds: NDArray[Any]) -> Ranker | None:
     """What `save_cold` wrote. Raises SnapshotError as `open_artefact` does."""
-    return _cold_ranker(_read(store)[1], folds)
+    return _extra_ranker(_read(store)[1], "cold", folds)
 
 
 def known_before(store: Store) -> tuple[set[str], set[tuple[str, str]], set[str]]:
@@ -128,8 +128,10 @@ def open_artefact(store: Store, encoder: Encoder | None = None) -> Artefact:
         _array(files["linear.npy"]),
         folds,
         float(facts["multiplier"]),
-        _cold_ranker(files, folds),
+        _extra_ranker(files, "cold", folds),
         _array(files["new.npy"]) if "new.npy" in files else np.zeros(n, np.bool_),
+        _extra_ranker(files, "hidden", _array(files["hidden.folds.npy"])),
+        _array(files["gate.npy"]),
     )
     relevance = _matrix(files, "relevance", (len(queries), n))
     item_keywords = ItemKeywords(keywords, owned[0], owned[1], owned[2], n)
@@ -164,7 +166,10 @@ def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
         "folds.npy": ranker.folds,
         **_boosters("model", ranker.models),
         **({"new.npy": ranker.new} if ranker.new.any() else {}),
-        **(_cold(ranker.cold) if ranker.cold else {}),
+        "gate.npy": ranker.gate,
+        **_extra("cold", ranker.cold),
+        **_extra("hidden", ranker.hidden),
+        "hidden.folds.npy": ranker.hidden.folds if ranker.hidden else np.zeros(0, np.int64),
         **({"edits.folds.npy": editor.folds} if editor else {}),
         **_boosters("edits", editor.models if editor else ()),
     }
@@ -194,14 +199,17 @@ def _pair_signals(files: Mapping[str, Data], n: int) -> PairSignals:
     return PairSignals(rows, columns)
 
 
-def _cold(cold: Ranker) -> dict[str, bytes | NDArray[Any]]:
-    return {"cold.linear.npy": cold.linear, **_boosters("cold", cold.models)}
+def _extra(name: str, ranker: Ranker | None) -> dict[str, bytes | NDArray[Any]]:
+    """The files of a ranker beside the main one, without its folds."""
+    if ranker is None:
+        return {}
+    return {f"{name}.linear.npy": ranker.linear, **_boosters(name, ranker.models)}
 
 
-def _cold_ranker(files: Mapping[str, Data], folds: NDArray[Any]) -> Ranker | None:
-    if "cold.linear.npy" not in files:
+def _extra_ranker(files: Mapping[str, Data], name: str, folds: NDArray[Any]) -> Ranker | None:
+    if f"{name}.linear.npy" not in files:
         return None
-    return Ranker(_models(files, "cold"), _array(files["cold.linear.npy"]), folds)
+    return Ranker(_models(files, name), _array(files[f"{name}.linear.npy"]), folds)
 
 
 def _editor(files: Mapping[str, Data]) -> Editor | None:

@@ -22,6 +22,7 @@ from scipy.special import expit
 from indexers.generators.statistical import FEW_QUERIES, FOLDS
 from indexers.generators.statistical.keyword_selection import cut_f1
 from indexers.generators.statistical.ranking.features import (
+    FEATURES,
     CandidatePairs,
     candidates,
 )
@@ -61,9 +62,17 @@ MANY = {"num_leaves": 31, "min_data_in_leaf": 100}, 100
 FEW = {"num_leaves": 7, "min_data_in_leaf": 50}, 60
 """Sizes of trees, and how many there are, for many and for few training queries."""
 
-PENALTY = 100.0
-"""L2 penalty of the logistic regression: weight of the squared coefficients against the summed loss
-of the pairs.
+PENALTY, GATE_PENALTY = 100.0, 1.0
+"""L2 penalty of the logistic regressions, of the ranker and of the gate: weight of the squared
+coefficients against the summed loss of the pairs, or of the queries.
+"""
+
+GATE = [FEATURES.index(name) for name in ("most_similar", "most_overlap", "terms", "best_share")]
+"""Features of a query by which the gate tells whether the labels know its topic."""
+
+LABELLED_ODDS = 9.0
+"""Queries whose topic has labels for one whose topic has none: most queries are like the labelled
+ones.
 """
 
 
@@ -82,6 +91,8 @@ class Ranker:
             miss some).
         cold: answers for new items; None where the same models answer for all items.
         new: whether the labels cannot know an item, (items,).
+        hidden: answers for topics without labels; None where it was not fitted.
+        gate: intercept and coefficients of the features `GATE`, (1 + features,).
     """
 
     models: Sequence[Any]
@@ -90,17 +101,28 @@ class Ranker:
     multiplier: float = 1.0
     cold: Ranker | None = None
     new: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    hidden: Ranker | None = None
+    gate: Floats = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def probabilities(self, pairs: CandidatePairs, own: Ints) -> Floats:
         """p of each pair; `own` is the batch's, to answer training queries out of fold."""
-        folds = np.where(own >= 0, self.folds[np.maximum(own, 0)], -1)[pairs.query]
-        p = self._by_folds(pairs.x, folds)
+        rows = own[pairs.query]
+        p = self._by_folds(pairs.x, rows)
+        if self.hidden is not None:
+            known = expit(self.known(pairs.x) + np.log(LABELLED_ODDS))
+            p = known * p + (1 - known) * self.hidden._by_folds(pairs.x, rows)
         if self.cold is not None:
             new = self.new[pairs.item]
-            p[new] = self.cold._by_folds(pairs.x[new], folds[new])
+            p[new] = self.cold._by_folds(pairs.x[new], rows[new])
         return p
 
-    def _by_folds(self, x: Floats, folds: Ints) -> Floats:
+    def known(self, x: Floats) -> Floats:
+        """Logit of the gate: whether the labels know the topic of each pair's query, (pairs,)."""
+        logits: Floats = x[:, GATE] @ self.gate[1:] + self.gate[0]
+        return logits
+
+    def _by_folds(self, x: Floats, own: Ints) -> Floats:
+        folds = np.where(own >= 0, self.folds[np.maximum(own, 0)], -1)
         logits = np.zeros(folds.size)
         for fold, model in enumerate(self.models):
             seen = folds == fold
@@ -120,9 +142,8 @@ class Ranker:
 
 def fit_ranker(
     pairs: CandidatePairs, trained: Ints, relevance: Csr, seed: int, new: NDArray[np.bool_]
-) -> tuple[Ranker, Floats, float]:
-    """Cross-fit a ranker. Returns it, the out-of-fold p of each pair, and the macro F1 of the exact
-    cuts by these p; both without the pairs of new items.
+) -> Ranker:
+    """Cross-fit a ranker; its multiplier is the one whose exact cuts have the best F1 out of fold.
 
     Args:
         pairs: candidates of the training queries `trained`.
@@ -141,7 +162,40 @@ def fit_ranker(
     p = ranker.probabilities(pairs, trained)
     f1 = {of: mean_cut_f1(pairs, p, labels, relevant, of) for of in MULTIPLIERS}
     best = max(MULTIPLIERS, key=lambda multiplier: f1[multiplier])
-    return replace(ranker, multiplier=best), p, f1[best]
+    return replace(ranker, multiplier=best)
+
+
+def fit_hidden(
+    ranker: Ranker,
+    known: CandidatePairs,
+    hidden: CandidatePairs,
+    groups: Ints,
+    relevance: Csr,
+    seed: int,
+) -> tuple[Ranker, float]:
+    """The ranker with a gate, and with a ranker for topics without labels where any candidate of
+    these is relevant; and the macro F1 of the exact cuts of `known`.
+
+    Args:
+        known, hidden: candidates of the ranker's training queries, as they are and as if their
+            topics had no labels (`hidden_candidates`).
+        groups: of all training queries by their topics, the folds of the hidden ranker.
+        relevance: 0/1, (training queries, items).
+        seed: of thinning and boosting.
+    """
+    trained = np.flatnonzero(ranker.folds >= 0)
+    first = [np.unique(pairs.query, return_index=True)[1] for pairs in (known, hidden)]
+    x = np.concatenate([known.x[first[0]], hidden.x[first[1]]])[:, GATE]
+    y = np.repeat([1.0, 0.0], [first[0].size, first[1].size]).astype(np.float32)
+    gate = logistic(x, y, np.ones_like(y), GATE_PENALTY).astype(np.float32)
+    gated = replace(ranker, gate=gate)
+    relevant, labels = row_sums(relevance[trained]), labels_of(hidden, trained, relevance)
+    if labels.any():
+        rng, folds = np.random.default_rng(seed), np.where(ranker.folds >= 0, groups, -1)
+        models = _cross_fit(hidden, labels, relevant, groups[trained], rng, seed)
+        gated = replace(gated, hidden=Ranker(*models, folds))
+    p, labels = gated.probabilities(known, trained), labels_of(known, trained, relevance)
+    return gated, mean_cut_f1(known, p, labels, relevant, ranker.multiplier)
 
 
 def fit_cold(
@@ -208,6 +262,8 @@ def as_new(
 
 def labels_of(pairs: CandidatePairs, trained: Ints, relevance: Csr) -> Floats:
     """0/1 of each pair."""
+    if not pairs.query.size:
+        return np.zeros(0, np.float32)
     return np.asarray(relevance[trained][pairs.query, pairs.item], dtype=np.float32).ravel()
 
 
@@ -256,7 +312,7 @@ def _curved(x: Floats) -> Floats:
     return np.concatenate([x, np.log(np.maximum(x, 1e-3)), np.sqrt(np.maximum(x, 0))], axis=1)
 
 
-def logistic(x: Floats, y: Floats, weight: Floats) -> Floats:
+def logistic(x: Floats, y: Floats, weight: Floats, penalty: float = PENALTY) -> Floats:
     """Intercept and coefficients of a ridge-penalised logistic regression on standardised columns,
     for columns as they are, (1 + columns,).
     """
@@ -267,7 +323,7 @@ def logistic(x: Floats, y: Floats, weight: Floats) -> Floats:
     def loss(coefficients: Floats) -> tuple[float, Floats]:
         logits = x @ coefficients[1:] + coefficients[0]
         slope = weight * (expit(logits) - y)
-        shrunk = PENALTY * coefficients[1:]
+        shrunk = penalty * coefficients[1:]
         total = weight @ (np.logaddexp(0, logits) - y * logits) + shrunk @ coefficients[1:] / 2
         return float(total), np.concatenate([[slope.sum()], x.T @ slope + shrunk])
 

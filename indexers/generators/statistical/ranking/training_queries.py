@@ -9,6 +9,7 @@ leave-one-out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -56,8 +57,9 @@ class TrainingQueries:
 
     Args:
         index: the items.
-        texts: of the training queries, in the order of `relevance`.
+        texts: of the training queries, in the order of `relevance`; or they as matrices.
         relevance: 0/1, (training queries, items).
+        few: by their number where None.
 
     Attributes:
         few: whether the ranker has few training queries (`FEW_QUERIES`).
@@ -65,10 +67,18 @@ class TrainingQueries:
         found_points, found_encoded: means of their relevant items.
     """
 
-    def __init__(self, index: TextIndex, texts: Sequence[str], relevance: Csr) -> None:
+    def __init__(
+        self,
+        index: TextIndex,
+        texts: Sequence[str] | QueryBatch,
+        relevance: Csr,
+        few: bool | None = None,
+    ) -> None:
         self.index, self.relevance = index, relevance
-        self.few = len(texts) < FEW_QUERIES
-        self.queries = queries = index.batch(texts, range(len(texts)))
+        n = relevance.shape[0]
+        self.few = n < FEW_QUERIES if few is None else few
+        queries = texts if isinstance(texts, QueryBatch) else index.batch(texts, range(n))
+        self.queries = queries
         self._labelled, narrow = np.unique(relevance.indices, return_inverse=True)
         shape = (relevance.shape[0], self._labelled.size)
         self._narrow = sp.csr_matrix((relevance.data, narrow, relevance.indptr), shape=shape)
@@ -84,6 +94,12 @@ class TrainingQueries:
         self._centroids = each @ index.tfidf
         self._profiles = (queries.terms.T @ self._centroids).tocsr()
         self._background = LIFT * np.asarray(index.tfidf.mean(axis=0), dtype=np.float32).ravel()
+
+    def without(self, rows: Ints) -> TrainingQueries:
+        """As if these training queries, ascending, had never been asked."""
+        kept = np.delete(np.arange(self.relevance.shape[0]), rows)
+        batch = replace(self.queries.rows(kept), own=np.arange(kept.size))
+        return TrainingQueries(self.index, batch, self.relevance[kept], self.few)
 
     @cached_property
     def by_item(self) -> Csr:
