@@ -133,7 +133,7 @@ class Store:
                 self.fs.pipe_file(self.full(path), data)
 
     def write_json(self, path: str, value: Any) -> None:
-        self.write(path, json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True).encode())
+        self.write(path, as_json(value))
 
     def create(self, path: str, data: bytes) -> bool:
         """Write a file unless it exists. Of several writers at once, one gets True.
@@ -178,6 +178,40 @@ class Store:
         finally:
             temporary.unlink(missing_ok=True)
         return True
+
+    def swap(self, path: str, old: bytes | None, new: bytes) -> bool:
+        """Replace a file that still has the content `old`; None where there was none. Of several
+        writers at once, one gets True.
+
+        An object store needs conditional puts for this (S3 has them), a disk a lock that its
+        writers hold. Raises StorageError, ServiceError.
+        """
+        if old is None:
+            return self.create(path, new)
+        try:
+            # The tag is read first: whoever writes after that has another one.
+            tag = None if self.is_local else self._tag(path)
+            if self.read(path) != old:
+                return False
+        except FileNotFoundError:
+            return False
+        if tag is None:
+            self.write(path, new)
+            return True
+        try:
+            with storage_errors(self.url), self._reached(writing=True):
+                self.fs.pipe_file(self.full(path), new, IfMatch=tag)
+        except (ServiceError, StorageError):
+            # Refused, or written and then retried because the answer was lost.
+            if (there := self.read(path)) == old:
+                raise
+            return there == new
+        return True
+
+    def _tag(self, path: str) -> str | None:
+        with self._reached():
+            found: str | None = self.fs.info(self.full(path)).get("ETag")
+        return found
 
     @contextlib.contextmanager
     def replacing(self, path: str) -> Iterator[IO[bytes]]:
@@ -262,6 +296,11 @@ class Store:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def as_json(value: Any) -> bytes:
+    """The content of a JSON file."""
+    return json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True).encode()
 
 
 def process_name(doing: str) -> str:

@@ -66,6 +66,11 @@ def lease_to_switch(catalogue: str) -> LeaseKind:
     return LeaseKind(f"leases/{catalogue}", f"switch-{catalogue}", spoken)
 
 
+def lease_to_fill(index: str, field: str) -> LeaseKind:
+    """To fill a field of an index that another team owns, until searches use it."""
+    return LeaseKind(f"leases/fill-{index}-{field}", f"fill-{index}-{field}", f"{field} of {index}")
+
+
 class LeaseRecord(BaseModel):
     """The content of a lease file. `seconds` is how long its holder may be silent."""
 
@@ -116,6 +121,11 @@ class Lease:
     def term(self) -> int:
         """Number of the holder, counted up."""
         return self._record.term
+
+    @property
+    def holder(self) -> str:
+        """The process that holds it, for messages."""
+        return self._record.holder
 
     def check(self) -> None:
         """Raise LockedError when another process has taken over."""
@@ -181,20 +191,20 @@ def held_lease(store: Store, kind: LeaseKind, doing: str, seconds: float) -> Ite
 
 
 @contextmanager
-def switching_lease(
+def awaited_lease(
     store: Store,
-    catalogue: str,
+    kind: LeaseKind,
     doing: str,
     say: Say = log.info,
 ) -> Iterator[Lease]:
-    """Hold the lease of a catalogue for the time of the block: to switch it, to prune it or to
-    write its history. `say` gets one message that names the holder waited for.
+    """Hold a lease for the time of the block, such as of a catalogue: to switch it, to prune it or
+    to write its history. `say` gets one message that names the holder waited for.
 
     A dead holder on this host is replaced at once, a dead one on another host after
     CATALOGUE_SECONDS, twice that at most. Raises LockedError where a live one takes more than
     PATIENCE.
     """
-    kind, said, deadline = lease_to_switch(catalogue), False, time.monotonic() + PATIENCE
+    said, deadline = False, time.monotonic() + PATIENCE
     with ExitStack() as stack:
         while True:
             try:

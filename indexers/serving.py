@@ -5,12 +5,13 @@ that a half of a pair is told from a whole one, and with the command that mends 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from cogr.records import Side
 from indexers.backends import Pair
 from indexers.release import destination
-from indexers.release.order import Entry, read_history
+from indexers.release.order import History
 from indexers.workspace import Workspace
 
 
@@ -21,16 +22,20 @@ def what_serves(workspace: Workspace) -> Pair:
     return judged(workspace.backend.pair(), last_published(workspace))
 
 
-def last_published(workspace: Workspace) -> Sequence[Entry]:
-    """The history of where the settings let snapshots serve."""
-    return read_history(workspace.store, destination(workspace).catalogue)
+def last_published(workspace: Workspace) -> Sequence[Mapping[Side, str]]:
+    """The pairs that have served where the settings let snapshots serve, the last one last."""
+    place = destination(workspace)
+    pairs = (
+        place.pair(entry["serving"]) for entry in History(place.store, place.catalogue).entries
+    )
+    return [{side: id_ for side, id_ in pair.items() if id_} for pair in pairs]
 
 
-def judged(pair: Pair, entries: Sequence[Entry]) -> Pair:
+def judged(pair: Pair, entries: Sequence[Mapping[Side, str]]) -> Pair:
     """A pair with all its flaws: what a backend saw, a side that is gone, and sides that are not
     one pair, or never served together. `advice` publishes again what was published last.
     """
-    last = entries[-1]["serving"] if entries else {}
+    last = entries[-1] if entries else {}
     flaws = list(pair.flaws)
     served = {side: id_ for side, id_ in pair.ids.items() if id_}
     gone = [side for side in last if side not in served]
@@ -40,8 +45,8 @@ def judged(pair: Pair, entries: Sequence[Entry]) -> Pair:
         flaws.append("no item snapshot serves")
     if pair.mismatch:
         flaws.append(pair.mismatch)
-    known = {id_ for entry in entries for id_ in entry["serving"].values()}
-    together = [entry["serving"] for entry in entries if entry["serving"].items() >= served.items()]
+    known = {id_ for entry in entries for id_ in entry.values()}
+    together = [entry for entry in entries if entry.items() >= served.items()]
     if not gone and known & {*served.values()} and not together:
         flaws.append(f"{' and '.join(served.values())} were never published together")
     advice = " ".join(["cogr-index publish", *last.values()]) if flaws and last else ""

@@ -215,10 +215,13 @@ class Backend(Protocol):
         with the first difference.
         """
 
-    def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
+    def publish(
+        self, snapshots: Mapping[Side, str], expected: Mapping[Side, str | None] | None = None
+    ) -> Mapping[Side, str | None]:
         """Let snapshots serve, for all given sides by one atomic call; returns what served before.
         Raises SnapshotError: not pushed, half-written, of the wrong side, or of another normaliser
-        than the other side; CheckFailedError: not verified.
+        than the other side; CheckFailedError: not verified; LockedError: another snapshot serves
+        than `expected`, compared and swapped as one.
         """
 
     def serving(self) -> Mapping[Side, str | None]:
@@ -227,6 +230,11 @@ class Backend(Protocol):
     def pair(self) -> Pair:
         """What serves, read by one request or from one file. `indexers.serving` compares it with
         what was published last.
+        """
+
+    def state(self, places: Sequence[str], /) -> Mapping[str, str | None]:
+        """What serves each side, and in these fields of other teams' indexes, named INDEX/FIELD. A
+        place whose index is gone is left out.
         """
 
     def list(self) -> Sequence[Listed]:

@@ -27,7 +27,13 @@ from pydantic import TypeAdapter, ValidationError
 from pyroaring import BitMap
 
 from cogr import __version__
-from cogr.errors import CheckFailedError, MissingExtraError, SnapshotError, StorageError
+from cogr.errors import (
+    CheckFailedError,
+    LockedError,
+    MissingExtraError,
+    SnapshotError,
+    StorageError,
+)
 from cogr.keywords import self_keyword
 from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
@@ -49,7 +55,7 @@ from cogr.snapshots import (
 )
 from cogr.snapshots.texts import whole_texts
 from cogr.snapshots.writing import SCHEMA
-from cogr.store import Store, storage_errors
+from cogr.store import Store, as_json, storage_errors
 from indexers.backends import (
     MOST_TEXT,
     Hit,
@@ -232,7 +238,9 @@ class MemoryBackend:
         self._write_note(snapshot.id, verified=True)
         return verified
 
-    def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
+    def publish(
+        self, snapshots: Mapping[Side, str], expected: Mapping[Side, str | None] | None = None
+    ) -> Mapping[Side, str | None]:
         """Switch the given sides at once."""
         for side, id_ in snapshots.items():
             check_side(id_, side)
@@ -240,12 +248,17 @@ class MemoryBackend:
                 raise CheckFailedError(
                     f"The mirror of {id_} has not passed verification; run cogr-index verify {id_}."
                 )
+        content = self._store.read(_SERVING) if self._store.exists(_SERVING) else None
         before = self.serving()
         pair = {**before, **snapshots}
         manifests = map(self._manifest, filter(None, pair.values()))
         check_normalisers({one.id: one.normaliser for one in manifests if one})
-        if pair != before:
-            self._store.write_json(_SERVING, pair)
+        same = expected is None or before.items() >= expected.items()
+        if not same or not (pair == before or self._store.swap(_SERVING, content, as_json(pair))):
+            raise LockedError(
+                "Another process has switched meanwhile; this one has switched nothing. Run the "
+                "same command again."
+            )
         return {side: before[side] for side in snapshots}
 
     def serving(self) -> Mapping[Side, str | None]:
@@ -257,6 +270,10 @@ class MemoryBackend:
         """What serves. Raises SnapshotError where a manifest is damaged."""
         sides = {side: self._side(id_) for side, id_ in self.serving().items() if id_}
         return Pair(sides.get("item"), sides.get("query"))
+
+    def state(self, _places: Sequence[str], /) -> Mapping[str, str | None]:
+        """What serves; there are no indexes of other teams."""
+        return dict(self.serving().items())
 
     def list(self) -> Sequence[Listed]:
         """Every pushed snapshot, by side and id."""

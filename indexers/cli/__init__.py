@@ -163,9 +163,7 @@ def publish(
         merged = index.publish(ids, console.note, gate=gate)
         call.show(f"Serving in {index.target.name}", merged.as_dict())
         return
-    if not ids and workspace.settings.publish.rules:
-        ids = _serving(workspace)
-    if not ids:
+    if not ids and not workspace.settings.publish.rules:
         raise UserError("Nothing is named to be published; name a snapshot (cogr-index list).")
     released = release(workspace, ids, switch=switch, gate=gate, say=console.note)
     if switch:

@@ -145,23 +145,28 @@ class Run:
         snapshot as far as asked. Raises as `rebuild_side`.
         """
         with self.held() as lease:
-            with stage("load", self.side):
-                job = self.job = self.load()
-            self.say(generator_line(job))
-            with job.generator:
-                rebuilt = self._generate(job, lease)
-                if isinstance(job.generator, Statistical) and job.generator.told_judge:
-                    self.say(job.generator.told_judge)
-            made, asked = rebuilt.snapshot, self.request
-            with logs.bound(snapshot=made.id):
-                done = release(
-                    job.workspace,
-                    [made.id],
-                    push=asked.pushes,
-                    switch=asked.publishes,
-                    say=self.say,
-                    check_lease=lease.check,
-                )
+            return self.work(lease)
+
+    def work(self, lease: Lease) -> Rebuilt:
+        """As `carry_out`, while the lease is held."""
+        with stage("load", self.side):
+            job = self.job = self.load()
+        self.say(generator_line(job))
+        with job.generator:
+            rebuilt = self._generate(job, lease)
+            if isinstance(job.generator, Statistical) and job.generator.told_judge:
+                self.say(job.generator.told_judge)
+        made, asked = rebuilt.snapshot, self.request
+        with logs.bound(snapshot=made.id):
+            done = release(
+                job.workspace,
+                [made.id],
+                push=asked.pushes,
+                switch=asked.publishes,
+                say=self.say,
+                check_lease=lease.check,
+                base={self.side: job.parent},
+            )
         index = done.indexes.get(self.side)
         self.rebuilt = replace(rebuilt, index=index, published=asked.publishes)
         return self.rebuilt

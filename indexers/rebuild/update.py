@@ -9,11 +9,12 @@ of known queries. `update_both` then writes the queries anew that gain by other 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cogr.datasets.changes import (
     Changes,
@@ -29,10 +30,13 @@ from cogr.snapshots import Manifest, Snapshot, read_set_aside
 from indexers.generators.model_folders import LocalModelGenerator
 from indexers.generators.statistical.generator import KeptFit, Statistical, options_hash
 from indexers.imports import save_queries
+from indexers.rebuild.assembly import Rebuilt
 from indexers.rebuild.plan import Carried, Job
 from indexers.rebuild.run import RebuildRequest, Run, make_job
-from indexers.release import release
+from indexers.release import MovedError, release
 from indexers.workspace import Workspace
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -87,14 +91,34 @@ def update_both(
     """Update the items, then write those known queries anew that gain by other keywords; both go
     live in one switch, where asked. Raises as `update_side`, and SettingsError without a kept fit.
     """
-    items = update_side(workspace, replace(request, publish=False), bar, say)
+    items = Update(workspace, replace(request, publish=False), bar, say)
     queries = GainingQueries(items)
-    queries.carry_out()
-    if request.publishes:
-        both = items.rebuilt, queries.rebuilt
-        release(items.job.workspace, [one.snapshot.id for one in both], say=say)
-        items.rebuilt, queries.rebuilt = (replace(one, published=True) for one in both)
+    with items.held() as first, queries.held() as second:
+
+        def work() -> None:
+            both = items.work(first), queries.work(second)
+            if not request.publishes:
+                return
+            base = {one.side: one.job.parent for one in (items, queries)}
+            ids = [one.snapshot.id for one in both]
+            for lease in (first, second):
+                lease.check()
+            release(items.job.workspace, ids, say=say, check_lease=second.check, base=base)
+            items.rebuilt, queries.rebuilt = (replace(one, published=True) for one in both)
+
+        until_unmoved(work, say)
     return items, queries
+
+
+def until_unmoved(work: Callable[[], T], say: Say) -> T:
+    """Do the work of an update, and again from what serves now where another process switched
+    meanwhile: what is unchanged is carried over, so that costs little.
+    """
+    while True:
+        try:
+            return work()
+        except MovedError as moved:
+            say(f"What serves has changed meanwhile, so the update starts from that: {moved}")
 
 
 class Update(Run):
@@ -108,6 +132,10 @@ class Update(Run):
     request: UpdateRequest
     changes: Changes
     log: Mapping[str, int] | None = None
+
+    def carry_out(self) -> Rebuilt:
+        with self.held() as lease:
+            return until_unmoved(partial(self.work, lease), self.say)
 
     def as_dict(self) -> dict[str, Any]:
         """For --json. `carried` counts the rows taken from the parent."""
@@ -153,10 +181,11 @@ class GainingQueries(Update):
 
     def __init__(self, items: Update) -> None:
         asked = replace(items.request, side="query")
-        super().__init__(items.job.workspace, asked, items.bar, items.say)
+        super().__init__(items.workspace, asked, items.bar, items.say)
         self._items = items
 
     def load(self) -> Job:
+        self.workspace = self._items.job.workspace
         parent, joined = self.workspace.serving("query").base, self._items.rebuilt.snapshot.id
         whole = _on_kept_fit(make_job(self.workspace, self.request), parent, joined)
         if not isinstance(whole.generator, KeptFit):

@@ -2,10 +2,10 @@
 live, `destination` opens the place.
 """
 
-from indexers.release.order import Destination, Released, release, roll_back
+from indexers.release.order import Destination, MovedError, Released, release, roll_back
 from indexers.workspace import Workspace
 
-__all__ = ["Destination", "Released", "destination", "release", "roll_back"]
+__all__ = ["Destination", "MovedError", "Released", "destination", "release", "roll_back"]
 
 
 def destination(workspace: Workspace) -> Destination:

@@ -7,28 +7,34 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cogr.errors import CheckFailedError, UserError
+from cogr.errors import CheckFailedError, CogrError, LockedError, UserError
 from cogr.records import Say, Side
 from cogr.snapshots import open_snapshot, side_of
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.foreign_field import (
     LOW,
+    SWEEPS,
     Coverage,
+    Target,
     add_field,
     compare,
     field_of,
     fill,
+    holders,
+    mend,
     open_target,
     point_to,
     scroll,
 )
+from indexers.lease import awaited_lease, lease_to_fill
 from indexers.release import Destination, Released, release, roll_back
-from indexers.release.order import Serving, read_history
+from indexers.release.order import History, Serving, State
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
@@ -71,35 +77,34 @@ class ForeignIndex(Destination):
         into = workspace.settings.serving.into
         self._cluster = self.backend.cluster
         self._merged: tuple[int, Coverage] | None = None
+        self._filled: tuple[Target, str, int] | None = None
+        self._refills = SWEEPS
         self._queries = False
         self.target = open_target(self._cluster, into.index, into.field, into.id_field)
-        self.catalogue = f"into-{self.backend.prefix}-{into.index}-{into.field}"
+        self.items = f"{into.index}/{into.field}"
 
-    def serving(self) -> Serving:
-        """The snapshot whose field searches use now, and where a publish brought queries with it,
-        those that serve. The target is the index that the name stands for now.
+    def state(self, history: History) -> State:
+        """What serves in every place, in this one the snapshot whose field searches use now. The
+        target is the index that the name stands for now.
         """
         target = self.target
         self.target = open_target(self._cluster, target.name, target.field, target.id_field)
-        found: dict[Side, str | None] = {"item": self.target.serving}
-        if self._queries or "query" in self._last():
-            found["query"] = self.backend.serving()["query"]
-        return found
+        return {**super().state(history), self.items: self.target.serving}
 
-    def _last(self) -> dict[Side, str]:
-        entries = read_history(self.store, self.catalogue)[-1:]
-        return {side: id_ for entry in entries for side, id_ in entry["serving"].items()}
+    def pair(self, state: State) -> dict[Side, str | None]:
+        """The snapshot of the field, and the queries that serve or are published with it."""
+        item = state.get(self.items)
+        return {"item": item, "query": state.get("query") if item or self._queries else None}
 
-    @property
-    def current(self) -> str:
+    def current(self, state: State, history: History, /) -> list[str]:
         """The item snapshot that serves, or served in the index that the name stood for before."""
-        found = self.target.serving or self._last().get("item")
+        found = state.get(self.items) or history.last(self.items)
         if found is None:
             raise UserError(
                 f"Nothing was published into {self.target.name} yet; name an item snapshot, such "
                 f"as in cogr-index publish SNAPSHOT --into {self.target.name}."
             )
-        return found
+        return [found]
 
     def publish(self, ids: Sequence[str], say: Say, *, gate: bool = True) -> Merged:
         """Fill the item snapshot's field, compare it, and let searches use it, together with a
@@ -113,7 +118,7 @@ class ForeignIndex(Destination):
         if self._queries and len(ids) == 1:
             raise UserError("--into takes an item snapshot, alone or with its query snapshot.")
         gate = gate and bool(ids)
-        released = release(self.workspace, ids or [self.current], gate=gate, say=say, into=self)
+        released = release(self.workspace, ids, gate=gate, say=say, into=self)
         return self._outcome(released, say)
 
     def roll_back(self, to: Sequence[str], say: Say) -> Merged:
@@ -126,7 +131,9 @@ class ForeignIndex(Destination):
         """Compare every document with the snapshot that serves there; the coverage says which
         differ. Raises CheckFailedError where the index lacks the field.
         """
-        target, id_ = self.target, self.current
+        history = History(self.store, self.catalogue)
+        (id_,) = self.current(self.state(history), history)
+        target = self.target
         field, again = field_of(target.field, id_), f"cogr-index publish --into {target.name}"
         with stage("verify", "item"):
             if target.serving is None:
@@ -150,18 +157,53 @@ class ForeignIndex(Destination):
         field = field_of(target.field, id_)
         return Merged(id_, target.index, field, found, written, before, query)
 
-    def prepare(self, ids: Sequence[str], say: Say) -> None:
-        """Write the snapshot's field into the documents and compare it; searches don't use it."""
-        target = self.target
-        if target.serving is None and (last := self._last().get("item")):
+    @contextmanager
+    def prepared(self, changes: Mapping[str, str], say: Say, /) -> Iterator[None]:
+        """Write the snapshot's field into the documents and compare it; searches don't use it. For
+        the time of the block no other process fills this field of the index.
+        """
+        id_, target = changes.get(self.items), self.target
+        if id_ is None:
+            yield
+            return
+        history = History(self.store, self.catalogue)
+        if target.serving is None and (last := history.last(self.items)):
             say(
                 f"{target.name} names {target.index} now, which lacks the field {target.field} of "
                 f"what served, {last}."
             )
-        for id_ in (id_ for id_ in ids if side_of(id_) == "item"):
-            self._merged = self._fill(id_, say)
+        before = (entry["serving"].get(self.items) for entry in reversed(history.entries))
+        kept = next((one for one in before if one and one != target.serving), None)
+        kind, doing = lease_to_fill(target.index, target.field), f"filling of {target.index}"
+        with awaited_lease(self.store, kind, f"{doing} from {id_}", say) as lease:
+            self._merged = self._fill(id_, say, kept)
+            name = field_of(target.field, id_)
+            self._filled = target, name, holders(self._cluster, target, [name])[name]
+            lease.check()
+            yield
 
-    def _fill(self, id_: str, say: Say) -> tuple[int, Coverage]:
+    def lost(self) -> str:
+        """Whether documents have lost the field since they were compared. Raises UserError where
+        the name stands for another index than the one that was filled.
+        """
+        if self._filled is None:
+            return ""
+        (filled, name, wanted), now = self._filled, self.target
+        if (filled.index, filled.state.uuid) != (now.index, now.state.uuid):
+            raise UserError(
+                f"{now.name} names {now.index} since then, and {filled.index} was filled; run the "
+                "same command again."
+            )
+        held = holders(self._cluster, now, [name])[name]
+        if held >= LOW * wanted:
+            return ""
+        told = f"{wanted - held} documents of {now.index} have lost the field {name} since"
+        self._refills -= 1
+        if not self._refills:
+            raise CheckFailedError(f"{told}; find out what removes it, and run the command again.")
+        return f"{told}; they get it again."
+
+    def _fill(self, id_: str, say: Say, kept: str | None = None) -> tuple[int, Coverage]:
         mirror, target = mirror_of(open_snapshot(self.store, id_)), self.target
         if not any(
             mirror.ids.find(target.item_of(hit)) >= 0
@@ -176,32 +218,41 @@ class ForeignIndex(Destination):
                 "--id-field sku. Nothing was written."
             )
         name = add_field(self._cluster, target, id_)
-        written = fill(self._cluster, target, name, mirror)
+        fields = [field_of(target.field, one) for one in (id_, kept) if one]
+        written = fill(self._cluster, target, fields, mirror)
         say(f"{written} documents of {target.index} got the field {name}")
-        found = compare(self._cluster, target, name, mirror)
-        if found.different:
+        for _ in range(SWEEPS):
+            found = compare(self._cluster, target, name, mirror)
+            if not found.different:
+                break
+            mended = mend(self._cluster, target, name, mirror)
+            say(f"{mended} documents of {target.index} had other keywords in {name} than {id_}")
+        else:
             raise CheckFailedError(
-                f"{found.different} documents of {target.index} have other keywords in {name} than "
-                f"{id_}, such as {found.first['different'][0]!r}: something else writes to it; "
-                "remove the field's values there and run the same command again."
+                f"{found.different} documents of {target.index} keep other keywords in {name} than "
+                f"{id_}, such as {found.first['different'][0]!r}: something else writes to it; let "
+                "it leave the field alone and run the same command again."
             )
         say(f"{'Warning: only ' if found.share < LOW else ''}{found.spoken(target.index)}.")
         return written, found
 
-    def switch(self, ids: Sequence[str]) -> Serving:
-        """Let searches use the snapshot's field, and the query snapshot after it. Raises UserError
-        where the name stands for another index than when it was prepared.
+    def finish(self, changes: Mapping[str, str], state: State, check: Callable[[], None]) -> None:
+        """Let searches use the snapshot's field. Where that fails, the queries are as before; where
+        this process slept and another one has the lease, that one's field is used.
         """
-        before, target = self.serving(), self.target
-        for id_ in sorted(ids):
-            if side_of(id_) == "item":
-                field = field_of(target.field, id_)
-                if field not in target.fields:
-                    raise UserError(
-                        f"{target.name} names {target.index} since then, which lacks the field "
-                        f"{field}; run the same command again."
-                    )
-                point_to(self._cluster, target, field)
-            elif id_ != before.get("query"):
-                release(self.workspace, [id_], gate=False, rules=False)
-        return before
+        id_, old = changes.get(self.items), state.get("query")
+        if id_ is None:
+            return
+        try:
+            check()
+            point_to(self._cluster, self.target, field_of(self.target.field, id_))
+            check()
+        except LockedError:
+            if now := History(self.store, self.catalogue).last(self.items):
+                point_to(self._cluster, self.target, field_of(self.target.field, now))
+            raise
+        except CogrError:
+            if old and "query" in changes:
+                switched: Serving = {"item": state.get("item"), "query": changes["query"]}
+                self.backend.publish({"query": old}, switched)
+            raise

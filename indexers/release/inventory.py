@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -31,8 +31,8 @@ from cogr.store import Store
 from indexers.backends import Backend, Listed
 from indexers.backends.memory import INDEXES, index_name_of
 from indexers.generators.statistical.generator import old_fits
-from indexers.lease import Lease, switching_lease
-from indexers.release.order import kept_histories, previous, read_history, settle
+from indexers.lease import Lease, awaited_lease, lease_to_switch
+from indexers.release.order import History, State, kept_histories, previous
 from indexers.workspace import Workspace
 
 _ID = re.compile(rb"\b" + ID.pattern.encode() + rb"\b")
@@ -106,20 +106,41 @@ def named_by(store: Store, backend: Backend) -> dict[str, str]:
                 for id_ in _ID.findall(store.read(f"runs/{run}/{name}"))
             }
     for name in kept_histories(store):
-        # One of the last two serves, whether or not the last switch was made.
-        for entry in read_history(store, name)[-2:]:
-            used |= dict.fromkeys(entry["serving"].values(), f"what serves by {name}")
-    serving = backend.serving()
-    with contextlib.suppress(SnapshotError):  # Nothing served before: no rollback to keep.
-        entries = read_history(store, backend.catalogue)
-        used |= dict.fromkeys(previous(entries, serving)[1].values(), "a rollback")
-    used |= {id_: "what serves" for id_ in serving.values() if id_}
+        history = History(store, name)
+        state = backend.state(history.places) if name == backend.catalogue else None
+        used |= {id_: f"what serves in {where}" for where, id_ in _served(history, state, name)}
+        if state is not None:
+            used |= dict.fromkeys(_behind(history, state), "a rollback")
+            used |= {id_: "what serves" for id_ in state.values() if id_}
     bases = {}
     for id_ in used:
         with contextlib.suppress(SnapshotError):  # Another store's, or damaged.
             if note := read_manifest(store, id_).notes.get(RULES):
                 bases[note["base"]] = f"the rules of {id_}"
     return bases | used
+
+
+def _served(history: History, state: State | None, name: str) -> Iterator[tuple[str, str]]:
+    # One of the last two serves, whether or not the last switch was made. What a field had last is
+    # brought to the index that its name stands for next, unless it stands for none.
+    for entry in history.entries[-2:]:
+        for place, id_ in entry["serving"].items():
+            if _is_there(place, state):
+                yield place if "/" in place else name, id_
+    for place in history.places:
+        if _is_there(place, state) and (last := history.last(place)):
+            yield place, last
+
+
+def _is_there(place: str, state: State | None) -> bool:
+    return state is None or "/" not in place or place in state
+
+
+def _behind(history: History, state: State) -> Iterator[str]:
+    for places in (SIDES, *((place,) for place in history.places if place in state)):
+        with contextlib.suppress(SnapshotError):  # Nothing served before: no rollback to keep.
+            changed = previous(history.entries, state, places)[1]
+            yield from (id_ for place, id_ in changed.items() if _is_there(place, state))
 
 
 def prune(
@@ -146,9 +167,13 @@ def prune(
     catalogues = sorted({backend.catalogue, *(kept_histories(store) if files else ())})
     with ExitStack() as stack:
         leases = [
-            stack.enter_context(switching_lease(store, name, "prune", say)) for name in catalogues
+            stack.enter_context(awaited_lease(store, lease_to_switch(name), "prune", say))
+            for name in catalogues
         ]
-        settle(store, backend.catalogue, backend.serving())
+        history = History(store, backend.catalogue)
+        state = backend.state(history.places)
+        history.settle(state)
+        history.forget([place for place in history.places if place not in state])
         pruned = _found(store, backend, keep, files=files)
         _remove_all(store, backend, pruned, leases)
     return pruned

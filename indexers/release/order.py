@@ -22,18 +22,26 @@ import logging
 import random
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NotRequired
 
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from cogr.errors import CheckFailedError, CogrError, SnapshotError, StorageError, UserError
-from cogr.records import Advance, Say, Side
+from cogr.errors import (
+    CheckFailedError,
+    CogrError,
+    LockedError,
+    SnapshotError,
+    StorageError,
+    UserError,
+)
+from cogr.records import SIDES, Advance, Say, Side
 from cogr.snapshots import (
+    RULES,
     Snapshot,
     open_snapshot,
     read_manifest,
@@ -41,10 +49,10 @@ from cogr.snapshots import (
     side_of,
     why_no_pair,
 )
-from cogr.store import Store
+from cogr.store import Store, as_json
 from indexers.backends import Backend, Keywords, Pushed, Verified
 from indexers.backends.memory import mirror_of
-from indexers.lease import Lease, switching_lease
+from indexers.lease import Lease, awaited_lease, lease_to_switch
 from indexers.release.gate import HeldOutF1, Verdict, check_gate
 from indexers.release.rules import with_rules
 from indexers.tables import Table
@@ -54,72 +62,133 @@ from indexers.workspace import Workspace
 
 KEPT = 200
 Serving = Mapping[Side, str | None]
+State = Mapping[str, str | None]
+"""What serves in every place of a catalogue: `item` and `query`, the aliases, and by `INDEX/FIELD`
+the fields of indexes of other teams.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class Entry(TypedDict):
-    """One switch; of a rollback under way also the number of the entry that it goes back to."""
+    """One switch: what serves since then in every place, and who made it. `paired` are the fields
+    of other indexes that the queries were published with; `rolled_back` the digests of rules that a
+    rollback took away; of a rollback under way, `back_to` is the number of the entry that it goes
+    back to.
+    """
 
     time: str
-    serving: dict[Side, str]
+    serving: dict[str, str]
+    by: NotRequired[str]
+    paired: NotRequired[list[str]]
+    rolled_back: NotRequired[list[str]]
     back_to: NotRequired[int]
 
 
 _ENTRIES = TypeAdapter(list[Entry])
 
 
-def _path(catalogue: str) -> str:
-    return f"history-{catalogue}.json"
-
-
-def read_history(store: Store, catalogue: str) -> list[Entry]:
-    """Every remembered switch, oldest first, the last one perhaps not made. Raises StorageError
-    when the file is damaged.
+class History:
+    """Every remembered switch of a catalogue, oldest first, the last one perhaps not made. Raises
+    StorageError when the file is damaged.
     """
-    path = _path(catalogue)
-    try:
-        return _ENTRIES.validate_json(store.read(path))
-    except FileNotFoundError:
-        return []
-    except ValidationError as error:
-        raise StorageError(
-            f"The history {path} in {store.url} is damaged; restore it from a backup, or remove "
-            "it: what was published before is then forgotten, and the next publish begins a new "
-            "one."
-        ) from error
+
+    def __init__(self, store: Store, catalogue: str) -> None:
+        self._store, self._path = store, f"history-{catalogue}.json"
+        self._read: bytes | None = None
+        self.entries: Sequence[Entry] = []
+        with suppress(FileNotFoundError):
+            self._read = store.read(self._path)
+            self.entries = self._parsed(self._read)
+
+    def _parsed(self, content: bytes) -> list[Entry]:
+        try:
+            return _ENTRIES.validate_json(content)
+        except ValidationError as error:
+            raise StorageError(
+                f"The history {self._path} in {self._store.url} is damaged; restore it from a "
+                "backup, or remove it: what was published before is then forgotten, and the next "
+                "publish begins a new one."
+            ) from error
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Replace the entries that were read. Raises LockedError where another process has."""
+        content = as_json(entries[-KEPT:])
+        if content == self._read:
+            return
+        if not self._store.swap(self._path, self._read, content):
+            raise LockedError(
+                f"Another process has switched meanwhile, says {self._path} in {self._store.url}; "
+                "this one has switched nothing. Run the same command again."
+            )
+        self._read, self.entries = content, entries[-KEPT:]
+
+    @property
+    def places(self) -> list[str]:
+        """The fields of other teams' indexes that something was published to."""
+        return sorted(
+            {place for entry in self.entries for place in entry["serving"] if "/" in place}
+        )
+
+    def last(self, place: str) -> str | None:
+        """What was published last to a place."""
+        found = (entry["serving"].get(place) for entry in reversed(self.entries))
+        return next(filter(None, found), None)
+
+    def forget(self, places: Collection[str]) -> None:
+        """Leave out places whose index is gone."""
+        kept: list[Entry] = []
+        for entry in self.entries:
+            serving = {place: id_ for place, id_ in entry["serving"].items() if place not in places}
+            if not kept or kept[-1]["serving"] != serving:
+                kept.append(Entry(**{**entry, "serving": serving}))
+        self.write(kept)
+
+    @property
+    def newest(self) -> Entry | None:
+        """The last entry."""
+        return self.entries[-1] if self.entries else None
+
+    def settle(self, state: State) -> State | None:
+        """Leave the entries up to what serves. Returns what served before a rollback that switched
+        and died before its end.
+        """
+        now, settled, before = _named(state), [*self.entries], None
+        if settled and (back_to := settled[-1].get("back_to")) is not None:
+            note = settled.pop()
+            if note["serving"] == now:
+                before = settled[-1]["serving"]
+                del note["back_to"]
+                settled = [*settled[:back_to], note]
+        if (number := _newest(settled, now)) is not None:
+            settled = settled[: number + 1]
+        elif len(settled) > 1 and _is_half(now, *(entry["serving"] for entry in settled[-2:])):
+            settled.pop()
+        self.write(settled)
+        return before
+
+
+def read_history(store: Store, catalogue: str) -> Sequence[Entry]:
+    """The entries of a catalogue's history. Raises StorageError when it is damaged."""
+    return History(store, catalogue).entries
 
 
 def kept_histories(store: Store) -> list[str]:
-    """The catalogues that have a history: backends, and fields of other indexes."""
+    """The catalogues that have a history."""
     names = (re.fullmatch(r"history-(.*)\.json", name) for name in store.list(""))
     return [name[1] for name in names if name]
 
 
-def settle(store: Store, catalogue: str, serving: Serving) -> tuple[list[Entry], Serving | None]:
-    """Leave the entries up to what serves. Returns them, and what served before a rollback that
-    switched and died before its end.
-    """
-    entries, now, before = read_history(store, catalogue), _named(serving), None
-    settled = entries
-    if entries and (back_to := entries[-1].get("back_to")) is not None:
-        settled = entries[:-1]
-        if entries[-1]["serving"] == now:
-            settled, before = entries[: back_to + 1], entries[-2]["serving"]
-    if (newest := _newest(settled, now)) is not None:
-        settled = settled[: newest + 1]
-    if settled != entries:
-        store.write_json(_path(catalogue), settled)
-    return settled, before
-
-
-def previous(entries: Sequence[Entry], serving: Serving) -> tuple[int, dict[Side, str]]:
-    """The newest entry with something that does not serve now: its number, and these snapshots.
-    Raises SnapshotError when there is none.
+def previous(
+    entries: Sequence[Entry], state: State, places: Collection[str] = SIDES
+) -> tuple[int, dict[str, str]]:
+    """The newest entry with something in these places that does not serve there now: its number,
+    and what differs, in any place. Raises SnapshotError when there is none.
     """
     for number in reversed(range(len(entries))):
         then = entries[number]["serving"]
-        if changed := {side: id_ for side, id_ in then.items() if serving.get(side) != id_}:
+        changed = {place: id_ for place, id_ in then.items() if state.get(place) != id_}
+        if changed.keys() & {*places}:
             return number, changed
     raise SnapshotError(
         "Nothing was published before what serves now; name a snapshot with --to (cogr-index "
@@ -127,13 +196,18 @@ def previous(entries: Sequence[Entry], serving: Serving) -> tuple[int, dict[Side
     )
 
 
-def _newest(entries: Sequence[Entry], serving: Mapping[Side, str]) -> int | None:
+def _newest(entries: Sequence[Entry], serving: Mapping[str, str]) -> int | None:
     found = [number for number, entry in enumerate(entries) if entry["serving"] == serving]
     return found[-1] if found else None
 
 
-def _named(serving: Serving) -> dict[Side, str]:
-    return {side: id_ for side, id_ in serving.items() if id_}
+def _is_half(now: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+    """Whether a switch between two entries was made in some places alone."""
+    return all(now.get(place) in (before.get(place), id_) for place, id_ in after.items())
+
+
+def _named(state: Mapping[str, str | None]) -> dict[str, str]:
+    return {place: id_ for place, id_ in state.items() if id_}
 
 
 def probes(backend: Backend, snapshot: Snapshot, count: int) -> Sequence[Keywords]:
@@ -229,33 +303,71 @@ class Released:
 class Destination:
     """Where snapshots serve: by the aliases of a backend; in `external` as a field of an index.
     `destination` opens it.
+
+    Attributes:
+        own: whether item snapshots are pushed to the backend.
+        items: the place of the item side.
+        catalogue: the name of its history and its lease.
     """
 
     own = True
-    """Whether item snapshots are pushed to the backend."""
+    items = "item"
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace, self.store, self.backend = workspace, workspace.store, workspace.backend
         self.catalogue = self.backend.catalogue
-        """The name of its history and its lease."""
 
-    def serving(self) -> Serving:
-        """The snapshots that serve now, by side."""
-        return self.backend.serving()
+    def state(self, history: History) -> State:
+        """What serves in every place of the catalogue."""
+        return self.backend.state(history.places)
 
-    def prepare(self, ids: Sequence[str], say: Say) -> None:
-        """The slow steps before a switch."""
+    def pair(self, state: State) -> dict[Side, str | None]:
+        """The two snapshots that serve here."""
+        return {"item": state.get(self.items), "query": state.get("query")}
 
-    def switch(self, ids: Sequence[str]) -> Serving:
-        """Switch by one atomic call. Returns what served before on these sides."""
-        named, outcome = _sides(self.store, ids), "failed"
+    def current(self, state: State, _history: History, /) -> list[str]:
+        """What a publish without a snapshot publishes. Raises UserError where there is nothing."""
+        if found := [id_ for id_ in self.pair(state).values() if id_]:
+            return found
+        raise UserError("Nothing is named to be published; name a snapshot (cogr-index list).")
+
+    def placed(self, ids: Sequence[str]) -> dict[str, str]:
+        """Place -> snapshot. Raises SnapshotError where two are of one side."""
+        sides = _sides(self.store, ids)
+        return {self.items if side == "item" else side: id_ for side, id_ in sides.items()}
+
+    @contextmanager
+    def prepared(self, _changes: Mapping[str, str], _say: Say, /) -> Iterator[None]:
+        """The slow steps before a switch; for the time of the block nobody undoes them."""
+        yield
+
+    def paired_by(self, changes: Mapping[str, str]) -> list[str]:
+        """The field that a switch puts beside the queries."""
+        return [] if self.own or "query" not in changes else [self.items]
+
+    def lost(self) -> str:
+        """What of the slow steps was undone nevertheless; "" where nothing was."""
+        return ""
+
+    def switch(self, changes: Mapping[str, str], state: State, check: Callable[[], None]) -> None:
+        """Switch from a state by one atomic call. Raises LockedError where another one serves, or
+        `check` says that another process has the lease.
+        """
+        outcome, aliases = "failed", {side: changes[side] for side in SIDES if side in changes}
         try:
-            with stage("publish", "pair" if len(named) > 1 else next(iter(named), "pair")):
-                before = self.backend.publish(named)
+            with stage("publish", "pair" if len(changes) > 1 else next(iter(aliases), "item")):
+                self.backend.publish(aliases, {side: state.get(side) for side in SIDES})
+                self.finish(changes, state, check)
             outcome = "switched"
         finally:
             prometheus.PUBLISHES.labels(outcome).inc()
-        return before
+
+    def finish(self, changes: Mapping[str, str], state: State, check: Callable[[], None]) -> None:
+        """What is switched after the aliases; where that fails, the aliases are as before."""
+
+
+class MovedError(CheckFailedError):
+    """What a job started from serves no longer: its outcome would undo what came between."""
 
 
 def release(
@@ -269,14 +381,17 @@ def release(
     held_out: HeldOutF1 | None = None,
     say: Say = lambda _: None,
     check_lease: Callable[[], None] = lambda: None,
+    base: Serving | None = None,
     into: Destination | None = None,
 ) -> Released:
     """Let snapshots serve, at most one a side, by one atomic switch, and enter it in the history.
 
     A snapshot that the gate refuses stays pushed and verified. With `publish.rules`, what serves is
-    the snapshots with these rules.
+    the snapshots with these rules. It is a compare and swap: where another process switched after
+    the state was read that rules and gate start from, they start again.
 
     Args:
+        ids: none for what serves, to be filled again or to get the rules of today.
         push: push to the backend and verify first what is not there, or did not pass its last
             verification.
         switch: False ends before the gate.
@@ -285,41 +400,65 @@ def release(
         rules: False leaves `publish.rules` alone, as for a rollback.
         check_lease: called just before the switch; raises when this process has lost the lease of
             its rebuild.
+        base: what served when the snapshots were begun, for the sides that start from it.
 
-    Raises SnapshotError, DataError, CheckFailedError, LockedError and ServiceError.
+    Raises SnapshotError, DataError, CheckFailedError, LockedError and ServiceError; MovedError
+    where `base` does not serve any more.
     """
     from indexers.release import destination  # It builds on this module.
 
-    store, place = workspace.store, into or destination(workspace)
+    place, indexes = into or destination(workspace), dict[Side, str]()
     if gate:
         _check_set_aside(workspace, ids)
-    indexes: dict[Side, str] = {}
-    ids = with_rules(workspace, ids, say, both=place.own) if rules else ids
-    own = [id_ for id_ in ids if place.own or side_of(id_) == "query"]
-    there = {one.snapshot for one in workspace.backend.list() if one.complete}
-    new = [id_ for id_ in own if id_ not in there] if push else []
-    for snapshot in [open_snapshot(store, id_) for id_ in new]:
-        indexes[snapshot.side] = push_and_verify(workspace.backend, snapshot, say).index
-    if not switch:
-        return Released({}, {}, indexes=indexes)
-    compare = gate and workspace.settings.publish.tolerance < 1
     while True:
-        seen, verdict = place.serving(), None
-        _check_rounds(workspace, ids, seen, say, refused=gate and (place.own or len(ids) > 1))
-        if compare:
-            serving = {**workspace.backend.serving(), **seen}
-            verdict = check_gate(workspace, ids, serving, held_out)
-        place.prepare(ids, say)
-        doing = f"publish of {' and '.join(ids)}"
-        with switching_lease(store, place.catalogue, doing, say) as lease:
-            now = place.serving()
-            entries, _ = settle(store, place.catalogue, now)
-            if gate and now != seen:
-                say(f"What serves has changed meanwhile ({_spoken(now)}): it is compared again.")
+        history = History(workspace.store, place.catalogue)
+        seen = place.state(history)
+        serving = place.pair(seen)
+        if base is not None and switch:
+            _check_base(workspace.store, base, serving, history, ids)
+        going = ids or place.current(seen, history)
+        if rules:
+            going = with_rules(workspace, going, serving, _rolled_back(history), say)
+        if push:
+            indexes |= _pushed(place, going, say)
+        if not switch:
+            return Released({}, {}, indexes=indexes)
+        changes, verdict = place.placed(going), None
+        _check_rounds(
+            workspace.store, going, serving, say, refused=gate and (place.own or len(ids) > 1)
+        )
+        _check_halves(workspace.store, history, changes, seen)
+        if gate and workspace.settings.publish.tolerance < 1:
+            verdict = check_gate(workspace, going, serving, held_out)
+        with _turn(place, changes, f"publish of {' and '.join(going)}", say) as lease:
+            history = History(workspace.store, place.catalogue)
+            now = place.state(history)
+            if again := place.lost() or (now != seen and _meanwhile(now, history)):
+                say(again)
                 continue
             check_lease()
-            done = _switch(place, lease, ids, now, entries)
-            return replace(done, verdict=verdict, indexes=indexes)
+            place.placed(going)  # Their files are still there: a prune may have come between.
+            history.settle(now)
+            _switch(place, lease, changes, now, history)
+        return _released(place, changes, now, verdict, indexes)
+
+
+def _pushed(place: Destination, ids: Sequence[str], say: Say) -> dict[Side, str]:
+    there = {one.snapshot for one in place.backend.list() if one.complete}
+    own = [id_ for id_ in ids if place.own or side_of(id_) == "query"]
+    new = [open_snapshot(place.store, id_) for id_ in own if id_ not in there]
+    return {one.side: push_and_verify(place.backend, one, say).index for one in new}
+
+
+@contextmanager
+def _turn(place: Destination, changes: Mapping[str, str], doing: str, say: Say) -> Iterator[Lease]:
+    kind = lease_to_switch(place.catalogue)
+    with place.prepared(changes, say), awaited_lease(place.store, kind, doing, say) as lease:
+        yield lease
+
+
+def _meanwhile(state: State, history: History) -> str:
+    return f"What serves has changed meanwhile ({_spoken(state, history)}): it is compared again."
 
 
 def roll_back(
@@ -340,63 +479,156 @@ def roll_back(
     """
     from indexers.release import destination
 
-    store, place = workspace.store, into or destination(workspace)
-    seen = place.serving()
-    with switching_lease(store, place.catalogue, "rollback", say) as lease:
-        now = place.serving()
-        if now != seen and not to:
+    place = into or destination(workspace)
+    history = History(workspace.store, place.catalogue)
+    seen, told = place.state(history), history.entries
+    changes = place.placed(to) if to else _step_back(place, history, seen)[1]
+    _check_rounds(workspace.store, [*changes.values()], place.pair(seen), say, refused=False)
+    _check_halves(workspace.store, history, changes, seen)
+    with _turn(place, changes, "rollback", say) as lease:
+        history = History(workspace.store, place.catalogue)
+        now = place.state(history)
+        if now != seen or history.entries != told:
             raise UserError(
-                f"Somebody else has switched meanwhile: {_spoken(now)} serves now. Nothing was "
-                "rolled back; run the same command again to go back from there."
+                f"Somebody else has switched meanwhile: {_spoken(now, history)} serves now. "
+                "Nothing was rolled back; run the same command again to go back from there."
             )
         lease.check()
-        entries, before = settle(store, place.catalogue, now)
+        before = history.settle(now)
         if before is not None and not to:
             say("The rollback before this one had switched and died; it is finished now.")
-            gone = {side: id_ for side, id_ in before.items() if id_ != now.get(side)}
-            return Released(now, gone)
+            gone = [where for where in before if before[where] != now.get(where)]
+            return _released(place, {where: str(now[where]) for where in gone}, {**now, **before})
         if to:
-            number, ids = _newest(entries, _named({**now, **_sides(store, to)})), [*to]
+            number = _newest(history.entries, _named({**now, **changes}))
         else:
-            number, then = previous(entries, now)
-            ids = [*then.values()]
-        _check_rounds(workspace, ids, now, say, refused=False)
-        place.prepare(ids, say)
-        return _switch(place, lease, ids, now, entries, number)
+            number, changes = _step_back(place, history, now)
+        place.placed([*changes.values()])
+        _switch(place, lease, changes, now, history, number)
+    return _released(place, changes, now)
+
+
+def _step_back(place: Destination, history: History, state: State) -> tuple[int, dict[str, str]]:
+    number, changed = previous(history.entries, state, (*SIDES, place.items))
+    others = [where for where in changed if "/" in where and where != place.items]
+    if others and "query" in changed:
+        index, _, field = others[0].rpartition("/")
+        raise UserError(
+            f"The queries serve together with the field {field} of {index}, which that switch "
+            f"changed too; run cogr-index rollback --into {index}, so that both go back."
+        )
+    return number, {where: id_ for where, id_ in changed.items() if where not in others}
+
+
+def _released(
+    place: Destination,
+    changes: Mapping[str, str],
+    now: State,
+    verdict: Verdict | None = None,
+    indexes: Mapping[Side, str] | None = None,
+) -> Released:
+    after, before = place.pair({**now, **changes}), place.pair(now)
+    places: dict[Side, str] = {"item": place.items, "query": "query"}
+    gone = {side: before[side] for side, where in places.items() if where in changes}
+    return Released(after, gone, verdict, indexes or {})
 
 
 def _switch(
     place: Destination,
     lease: Lease,
-    ids: Sequence[str],
-    now: Serving,
-    entries: Sequence[Entry],
+    changes: Mapping[str, str],
+    now: State,
+    history: History,
     back_to: int | None = None,
-) -> Released:
-    store, path = place.store, _path(place.catalogue)
-    after = {**now, **_sides(store, ids)}
+) -> None:
+    """Write first, compare and swap: of two processes that hold the lease, one after the other, one
+    is refused here or by the cluster, even if it slept in between.
+    """
+    entries, after = history.entries, _named({**now, **changes})
     made: Entry = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "serving": _named(after),
+        "by": lease.holder,
+        "serving": after,
+        "paired": sorted({*_paired(history), *place.paired_by(changes)}),
+        "rolled_back": _rolled_back_after(place.store, history, changes, now, back_to),
     }
     if back_to is not None:
-        store.write_json(path, [*entries, {**made, "back_to": back_to}])
-    elif not entries or entries[-1]["serving"] != made["serving"]:
-        store.write_json(path, [*entries[1 - KEPT :], made])
+        history.write([*entries, {**made, "back_to": back_to}])
+    elif not entries or entries[-1]["serving"] != after:
+        history.write([*entries, made])
     try:
         lease.check()
-        before = place.switch(ids)
+        place.switch(changes, now, lease.check)
     except CogrError:
         with suppress(CogrError):
-            settle(store, place.catalogue, place.serving())
+            history.settle(place.state(history))
         raise
     if back_to is not None:
-        store.write_json(path, entries[: back_to + 1])
-    return Released(after, before)
+        history.write([*entries[:back_to], made])
 
 
-def _spoken(serving: Serving) -> str:
-    return " and ".join(id_ for id_ in serving.values() if id_) or "nothing"
+def _spoken(state: State, history: History) -> str:
+    serving = " and ".join(dict.fromkeys(_named(state).values())) or "nothing"
+    made = history.newest
+    return f"{serving}, by {made['by']} at {made['time']}" if made and "by" in made else serving
+
+
+def _rules_digest(store: Store, id_: str | None) -> str:
+    return str(_rules_note(store, id_).get("digest", ""))
+
+
+def _rules_note(store: Store, id_: str | None) -> Mapping[str, Any]:
+    with suppress(SnapshotError):  # Another store's, pruned or damaged.
+        note: Mapping[str, Any] = read_manifest(store, id_).notes.get(RULES, {}) if id_ else {}
+        return note
+    return {}
+
+
+def _rolled_back(history: History) -> list[str]:
+    return history.newest.get("rolled_back", []) if history.newest else []
+
+
+def _rolled_back_after(
+    store: Store, history: History, changes: Mapping[str, str], now: State, back_to: int | None
+) -> list[str]:
+    """Rules that a rollback took away; they are not applied again until the file changes."""
+    left = {*_rolled_back(history)}
+    if back_to is not None:
+        left |= {_rules_digest(store, now.get(place)) for place in changes}
+    return sorted(left - {_rules_digest(store, id_) for id_ in changes.values()} - {""})
+
+
+def _check_base(
+    store: Store, base: Serving, serving: Serving, history: History, ids: Sequence[str]
+) -> None:
+    for side, was in base.items():
+        now = serving.get(side)
+        before, after = (_rules_note(store, id_).get("base", id_) for id_ in (was, now))
+        if before != after:
+            raise MovedError(
+                f"{' and '.join(ids)} started from {was or 'nothing'}, but now "
+                f"{_spoken({side: now}, history)}, serves; to publish it would undo that. It is "
+                "kept: run the same command again, or let it serve nevertheless by cogr-index "
+                f"publish {' '.join(ids)}."
+            )
+
+
+def _paired(history: History) -> list[str]:
+    return history.newest.get("paired", []) if history.newest else []
+
+
+def _check_halves(store: Store, history: History, changes: Mapping[str, str], state: State) -> None:
+    """Queries and a field that were published together have one file of rules, or stay."""
+    if "query" not in changes:
+        return
+    before, after = (_rules_digest(store, id_) for id_ in (state.get("query"), changes["query"]))
+    for place in _paired(history):
+        if place not in changes and state.get(place) and before != after:
+            index, _, field = place.rpartition("/")
+            raise UserError(
+                f"{changes['query']} has other rules than the field {field} of {index}, which "
+                f"serves with the queries; give --into {index}, so that both are switched."
+            )
 
 
 def _check_set_aside(workspace: Workspace, ids: Sequence[str]) -> None:
@@ -414,10 +646,10 @@ def _check_set_aside(workspace: Workspace, ids: Sequence[str]) -> None:
 
 
 def _check_rounds(
-    workspace: Workspace, ids: Sequence[str], seen: Serving, say: Say, *, refused: bool
+    store: Store, ids: Sequence[str], serving: Serving, say: Say, *, refused: bool
 ) -> None:
-    store, switched = workspace.store, _sides(workspace.store, ids)
-    after = {**workspace.backend.serving(), **seen, **switched}
+    switched = _sides(store, ids)
+    after = {**serving, **switched}
     item, query, why = after.get("item"), after.get("query"), ""
     if switched and item and query:
         with suppress(SnapshotError):

@@ -227,9 +227,16 @@ def rules_of(store: Store, snapshot: str | None) -> Rules:
     return Rules(tuple(Rule(*one) for one in notes.get(RULES, {}).get("rules", ())))
 
 
-def with_rules(workspace: Workspace, ids: Sequence[str], say: Say, *, both: bool) -> list[str]:
-    """The snapshots with the rules of today; the given ones where `publish.rules` is not set. Says
-    how many items each rule moves.
+def with_rules(
+    workspace: Workspace,
+    ids: Sequence[str],
+    serving: Mapping[Side, str | None],
+    rolled_back: Collection[str],
+    say: Say,
+) -> list[str]:
+    """The snapshots with the rules of today, and the other side of what serves, if that has others;
+    the given ones where `publish.rules` is not set. Rules that were `rolled_back` stay so: those of
+    what serves are taken. Says how many items each rule moves.
 
     Raises DataError before anything is written, where the file is bad.
     """
@@ -237,25 +244,30 @@ def with_rules(workspace: Workspace, ids: Sequence[str], say: Say, *, both: bool
     if path is None:
         return list(ids)
     rules, store = read_rules(Path(path)), workspace.store
-    serving = {
-        side: id_
-        for side, id_ in workspace.backend.serving().items()
-        if id_ in store.list("snapshots")
-    }
+    known = {side: id_ for side, id_ in serving.items() if id_ in store.list("snapshots")}
+    if rules.digest in rolled_back and not any(_digest(store, id_) == rules.digest for id_ in ids):
+        say(f"The rules of {path} were rolled back, so they are not applied until they change.")
+        served = (rules_of(store, id_) for id_ in known.values())
+        rules = next((one for one in served if one.rules), Rules(()))
     sides = {side_of(id_) for id_ in ids}
-    others = [id_ for side, id_ in serving.items() if id_ and both and side not in sides]
+    others = [id_ for side, id_ in known.items() if id_ and side not in sides]
     bases, made = dict[Side, Snapshot](), []
     for id_ in (*ids, *others):
         bases[side_of(id_)] = base = open_snapshot(store, id_).base
-        if read_manifest(store, id_).notes.get(RULES, {}).get("digest") == rules.digest:
+        if _digest(store, id_) == rules.digest or not (rules.rules or _digest(store, id_)):
             made += [id_] if id_ in ids else []
             continue
-        new = _made(workspace, base, rules, serving.get(base.side))
+        new = _made(workspace, base, rules, known.get(base.side)) if rules.rules else base
         made += [new.id] if id_ in ids or new.id != id_ else []
     say(f"{len(rules.rules)} rules of {path}: {' and '.join(made)}")
     if items := bases.get("item"):
         _say_effects(effects(rules, items, bases.get("query")), say)
     return made
+
+
+def _digest(store: Store, id_: str) -> str | None:
+    digest: str | None = read_manifest(store, id_).notes.get(RULES, {}).get("digest")
+    return digest
 
 
 def _say_effects(moved: Sequence[tuple[Rule, int]], say: Say) -> None:

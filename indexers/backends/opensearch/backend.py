@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cogr.errors import CheckFailedError, SnapshotError
+from cogr.errors import CheckFailedError, LockedError, ServiceError, SnapshotError
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.records import SIDES, Advance, Side
@@ -112,28 +112,66 @@ class OpenSearchBackend:
         entities = snapshot.manifest.entities
         return Verified(state.name, entities, len(rows), len(scores), sum(scores))
 
-    def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
+    def publish(
+        self, snapshots: Mapping[Side, str], expected: Mapping[Side, str | None] | None = None
+    ) -> Mapping[Side, str | None]:
         """Switch the aliases of the given sides by one call, after the stored search template is in
-        place. Raises ServiceError where an alias' name is taken, or the cluster refuses.
+        place. Raises also ServiceError where an alias' name is taken, or the cluster refuses.
         """
         search.install_template(self.cluster, self.prefix)
         now = self._aliased()
+        _check_expected(now, expected)
         new = {side: self._publishable(side, id_) for side, id_ in snapshots.items()}
         pair = [state for side in SIDES for state in ([new[side]] if side in new else now[side])]
         check_normalisers({state.snapshot: str(state.meta.get("normaliser")) for state in pair})
         actions: list[dict[str, Any]] = []
-        for side, state in new.items():
-            alias, others = self._aliases[side], [o for o in now[side] if o.name != state.name]
+        for side, states in now.items():
+            alias = self._aliases[side]
+            # A side that stays is named too: the call fails where it is another one by now.
             actions += [
-                {"remove": {"index": other.name, "alias": alias, "must_exist": True}}
-                for other in others
+                {"remove": {"index": state.name, "alias": alias, "must_exist": True}}
+                for state in states
             ]
-            if len(others) == len(now[side]):
-                actions.append({"add": {"index": state.name, "alias": alias}})
-        if actions:
-            body, doing = {"actions": actions}, f"switching the aliases of {self.prefix}"
-            self.cluster.call("POST", "/_aliases", body=body, doing=doing, retry_connection=False)
+            actions += [
+                {"add": {"index": state.name, "alias": alias}}
+                for state in ([new[side]] if side in new else states)
+            ]
+        try:
+            self._act(actions, f"switching the aliases of {self.prefix}")
+        except ServiceError as error:
+            if any(self._aliased()[side] not in (now[side], [new[side]]) for side in new):
+                raise LockedError(_SWITCHED.format(self.prefix)) from error
+            raise
+        if first := [side for side in new if not now[side]]:
+            self._check_alone(first, new)
         return {side: now[side][0].snapshot if now[side] else None for side in new}
+
+    def _check_alone(self, sides: Sequence[Side], new: Mapping[Side, IndexState]) -> None:
+        """Nothing served a side, so that the call could not ask for it."""
+        for side, states in self._aliased().items():
+            if side in sides and len(states) > 1:
+                mine = {"index": new[side].name, "alias": self._aliases[side], "must_exist": True}
+                self._act([{"remove": mine}], f"giving way in {self._aliases[side]}")
+                raise LockedError(_SWITCHED.format(self._aliases[side]))
+
+    def _act(self, actions: list[dict[str, Any]], doing: str) -> None:
+        if actions:
+            body = {"actions": actions}
+            self.cluster.call("POST", "/_aliases", body=body, doing=doing, retry_connection=False)
+
+    def state(self, places: Sequence[str], /) -> Mapping[str, str | None]:
+        """What the aliases name, and in these places, by INDEX/FIELD, what the fields do. A place
+        whose index is gone is left out.
+        """
+        own = IntoSettings()
+        found = dict[str, str | None](pair_of(self._asked(own), self.prefix, own).ids.items())
+        for place in places:
+            index, _, field = place.rpartition("/")
+            into = IntoSettings(index=index, field=field)
+            answer = self._asked(into)
+            if any(index in (name, *one.get("aliases", {})) for name, one in answer.items()):
+                found[place] = pair_of(answer, self.prefix, into).ids["item"]
+        return found
 
     def serving(self) -> Mapping[Side, str | None]:
         """The snapshot that serves each side, or None."""
@@ -242,6 +280,20 @@ class OpenSearchBackend:
                 "health, or push the snapshot again."
             )
         return state
+
+
+_SWITCHED = (
+    "Another process has switched {} meanwhile; this one has switched nothing. Run the same "
+    "command again."
+)
+
+
+def _check_expected(
+    now: Mapping[Side, Sequence[IndexState]], expected: Mapping[Side, str | None] | None
+) -> None:
+    for side, states in now.items() if expected else ():
+        if expected and [state.snapshot for state in states] != [*filter(None, [expected[side]])]:
+            raise LockedError(_SWITCHED.format(f"the {side} side"))
 
 
 _BATCH = 500

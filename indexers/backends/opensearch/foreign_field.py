@@ -14,7 +14,7 @@ have two at most.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -63,8 +63,12 @@ class Target:
 
     @property
     def wanted(self) -> dict[str, Any]:
-        """What a search has to ask for."""
-        return {} if self.id_field == "_id" else {"docvalue_fields": [self.id_field]}
+        """What a search has to ask for. A document whose item may change is written only if it has
+        not been since.
+        """
+        if self.id_field == "_id":
+            return {}
+        return {"docvalue_fields": [self.id_field], "seq_no_primary_term": True}
 
     def item_of(self, hit: Mapping[str, Any]) -> str:
         """The item's id; "" where the document has none."""
@@ -129,6 +133,12 @@ def field_in(properties: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _check_fields(state: IndexState, field: str) -> None:
+    path = state.properties.get(field, {}).get("path", "")
+    if path and not snapshot_of(field, path):
+        raise UserError(
+            f"The index {state.name} has a field {field} that is an alias of {path}, which CoGR "
+            "did not make; choose another --field."
+        )
     for name, made in state.properties.items():
         wanted = "alias" if name == field else "keyword" if snapshot_of(field, name) else None
         if wanted and made.get("type") != wanted:
@@ -190,8 +200,8 @@ _KEEP_ALIVE = "5m"
 @dataclass
 class Coverage:
     """How an index compares with a snapshot. Every document is `covered`: it has its keywords;
-    `unknown`: no item of the snapshot; `lacking`: without them; or `different`: it has others.
-    `absent` items have no document; `first` names some ids of each kind.
+    `unknown`: no item of the snapshot; `lacking`: without them; or `different`: it has others, or
+    is no item's and has some. `absent` items have no document; `first` names some ids of each kind.
     """
 
     documents: int = 0
@@ -232,15 +242,18 @@ class Coverage:
         )
 
 
-def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> int:
-    """Add the field to every document of an item with keywords, in place of those of earlier
-    snapshots, but for the one that serves. Returns how many got it, when none lacks it.
+def fill(cluster: Cluster, target: Target, fields: Sequence[str], mirror: Mirror) -> int:
+    """Add the first of the fields to every document of an item with keywords, in place of those of
+    earlier snapshots, but for the one that serves and the other `fields`. Returns how many got it,
+    when none lacks it.
 
     Memory: a page of ids, the bulk chunks, and the mirror, which is mapped. Raises CheckFailedError
     where documents keep losing the field, and ServiceError; the same call goes on.
     """
-    done, index = 0, target.index
-    gone = _held(cluster, target, name)
+    done, index, name = 0, target.index, fields[0]
+    serving = target.state.properties.get(target.field, {}).get("path")
+    old = [one for one in target.fields if one not in (*fields, serving)]
+    gone = [one for one, count in holders(cluster, target, old).items() if count]
     for _ in range(SWEEPS):
         refresh(cluster, index)
         changes = _changes(cluster, target, name, mirror)
@@ -255,17 +268,16 @@ def fill(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> int:
     )
 
 
-def _held(cluster: Cluster, target: Target, name: str) -> list[str]:
-    serving = target.state.properties.get(target.field, {}).get("path")
-    old = [one for one in target.fields if one not in (name, serving)]
-    if not old:
-        return []
-    held = {"filters": {"filters": {one: {"exists": {"field": one}} for one in old}}}
+def holders(cluster: Cluster, target: Target, fields: Sequence[str]) -> dict[str, int]:
+    """How many documents have each of these fields."""
+    if not fields:
+        return {}
+    held = {"filters": {"filters": {one: {"exists": {"field": one}} for one in fields}}}
     body = {"size": 0, "aggs": {"held": held}}
-    doing = f"looking for old fields of {target.index}"
+    doing = f"looking for fields of {target.index}"
     found = cluster.call("POST", f"/{target.index}/_search", body=body, doing=doing)
     buckets = found["aggregations"]["held"]["buckets"]
-    return [one for one, bucket in buckets.items() if bucket["doc_count"]]
+    return {one: bucket["doc_count"] for one, bucket in buckets.items()}
 
 
 def _changes(
@@ -276,6 +288,27 @@ def _changes(
         place = mirror.ids.find(target.item_of(hit))
         if place >= 0 and (keywords := mirror.keywords_of(place)):
             yield hit, {name: list(keywords)}
+
+
+def mend(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> int:
+    """Write the keywords of documents anew that have others, such as of the item that they were of
+    before, and remove those of documents that are no item's. Returns how many were written.
+    """
+    refresh(cluster, target.index)
+    others = merge_into_documents(cluster, target.index, _wrong(cluster, target, name, mirror))
+    nobodys = _wrong(cluster, target, name, mirror, known=False)
+    return others + merge_into_documents(cluster, target.index, nobodys, [name])
+
+
+def _wrong(
+    cluster: Cluster, target: Target, name: str, mirror: Mirror, *, known: bool = True
+) -> Iterator[tuple[Mapping[str, Any], Document]]:
+    held = {"exists": {"field": name}}
+    for hit in scroll(cluster, target.index, held, _source=[name], **target.wanted):
+        place = mirror.ids.find(target.item_of(hit))
+        keywords = list(mirror.keywords_of(place)) if place >= 0 else []
+        if hit["_source"].get(name) != keywords and bool(keywords) == known:
+            yield hit, {name: keywords} if known else {}
 
 
 def scroll(
@@ -305,11 +338,12 @@ def compare(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Cove
     for hit in scroll(cluster, target.index, everything, _source=[name], **target.wanted):
         found.documents += 1
         place = mirror.ids.find(target.item_of(hit))
+        has = hit["_source"].get(name)
         if place < 0:
-            found.add("unknown", hit["_id"])
+            found.add("different" if has else "unknown", hit["_id"])
             continue
         met.add(place)
-        has, expected = hit["_source"].get(name), list(mirror.keywords_of(place))
+        expected = list(mirror.keywords_of(place))
         same, lacks = (has or []) == expected, has is None
         found.add("covered" if same else "lacking" if lacks else "different", hit["_id"])
     found.absent = len(mirror) - len(met)

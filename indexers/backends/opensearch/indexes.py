@@ -205,6 +205,11 @@ class IndexState:
         return str(self.meta.get("snapshot", ""))
 
     @property
+    def uuid(self) -> str:
+        """Another one where an index was made anew under the same name."""
+        return str(self.settings.get("uuid", ""))
+
+    @property
     def complete(self) -> bool:
         return self.meta.get("complete") is True
 

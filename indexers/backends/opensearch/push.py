@@ -105,14 +105,19 @@ def merge_into_documents(
     gone: Sequence[str] = (),
 ) -> int:
     """Set some fields of the documents of these hits, and remove those that are `gone`; the shard
-    itself reads, merges and writes, so that no other write is lost. Returns how many were updated.
-    Memory and errors as of `write_documents`.
+    itself reads, merges and writes, so that no other write is lost. Where a hit has its sequence
+    number, a document that was written since is left alone. Returns how many were updated. Memory
+    and errors as of `write_documents`.
     """
     return _send_all(cluster, index, (_merging(hit, fields, gone) for hit, fields in changes))
 
 
 def _merging(hit: Mapping[str, Any], fields: Document, gone: Sequence[str]) -> bytes:
-    action = {"_id": hit["_id"], "retry_on_conflict": _TRIES_ON_A_SHARD}
+    action: dict[str, Any] = {"_id": hit["_id"]}
+    if "_seq_no" in hit:
+        action |= {"if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
+    else:
+        action["retry_on_conflict"] = _TRIES_ON_A_SHARD
     if "_routing" in hit:
         action["routing"] = hit["_routing"]
     change: dict[str, Any] = {"doc": fields}

@@ -31,13 +31,15 @@ def request_of(prefix: str, into: IntoSettings) -> tuple[str, dict[str, str]]:
     """Path and parameters of the request. One request, so that a switch is seen wholly or not at
     all.
     """
-    names, parts = [alias_name(prefix, side) for side in SIDES], [*_READ]
+    items, parts = into.index or alias_name(prefix, "item"), [*_READ]
     if into.index:
-        names[0] = into.index
         parts += [f"mappings.properties.*.{part}" for part in ("path", "meta")]
         parts.append(f"mappings.properties.{into.id_field.partition('.')[0]}")
     path = ",".join(f"*.{part}" for part in parts)
-    return f"/{','.join(names)}", {"ignore_unavailable": "true", "filter_path": path}
+    return f"/{items},{alias_name(prefix, 'query')}", {
+        "ignore_unavailable": "true",
+        "filter_path": path,
+    }
 
 
 def aliased(found: Answer, prefix: str) -> dict[Side, list[str]]:

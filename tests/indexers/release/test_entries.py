@@ -62,10 +62,12 @@ class Faulty(MemoryBackend):
             raise CheckFailedError(f"{snapshot.id} differs from what was pushed.")
         return verified
 
-    def publish(self, snapshots: Mapping[Side, str]) -> Mapping[Side, str | None]:
+    def publish(
+        self, snapshots: Mapping[Side, str], expected: Mapping[Side, str | None] | None = None
+    ) -> Mapping[Side, str | None]:
         if self.fault == "refuse":
             raise ServiceError("The cluster refuses to switch.")
-        return super().publish(snapshots)
+        return super().publish(snapshots, expected)
 
 
 @dataclass

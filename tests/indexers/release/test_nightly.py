@@ -255,7 +255,7 @@ def test_ids_that_no_item_has_are_refused_and_nothing_is_written(
     done = cogr_index("publish", item, query, "--no-gate", *flags, *IDS)
     assert done.status == 0, done.err
     assert (done.json["covered"], done.json["query"]) == (60, query)
-    assert team.workspace.backend.serving() == {"item": None, "query": query}
+    assert team.workspace.backend.serving() == {"item": item, "query": query}
     # Products of which the snapshot knows few: said, with the share.
     team.write(name, range(1000, 1600), 0)
     again = cogr_index("publish", *flags, *IDS)

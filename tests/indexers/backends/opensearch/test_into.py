@@ -180,7 +180,7 @@ def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.Monkey
     monkeypatch.setattr(foreign_field, "scroll", dies)
     with pytest.raises(ServiceError):
         place.publish([snapshot.id], lambda _: None)
-    assert products.place().serving() == {"item": None}
+    assert products.place().target.serving is None
     monkeypatch.undo()
     done = products.place().publish([snapshot.id], lambda _: None).as_dict()
     assert 0 < done["written"] < snapshot.manifest.entities
@@ -224,7 +224,7 @@ def test_switching_rolling_back_and_leaving_old_fields_out(
     assert cogr_index("rollback", "--to", new.id, *flags).json["written"] == 2
     # A snapshot that a field is served from stays in the store.
     pruned = cogr_index("prune", "--keep", "0", "--files", "--json").json
-    assert pruned["in_use"][new.id].startswith("what serves by into-")
+    assert pruned["in_use"][new.id].endswith(f"serves in {products.alias}/cogr_keywords")
 
 
 def test_a_publish_is_refused_where_the_alias_moves_meanwhile(
@@ -254,17 +254,21 @@ def test_a_publish_is_refused_where_the_alias_moves_meanwhile(
     assert [*products.search("oak")] == ["a-2"]
 
 
-def test_a_refused_publish_and_values_that_something_else_wrote_change_nothing(
+def test_a_refused_publish_changes_nothing_and_values_of_others_are_mended(
     products: Products,
 ) -> None:
     snapshot = frozen(products.workspace.store, "item", SHOP[:3])
-    products.add(ids_of(snapshot))
+    products.add([*ids_of(snapshot), "nobody's"])
     products.place().publish([snapshot.id], lambda _: None)
-    field = field_of("cogr_keywords", snapshot.id)
-    body = {"doc": {field: ["meddled"]}}
-    products.cluster.call("POST", f"/{products.alias}/_update/a-1", body=body, doing="meddling")
-    with pytest.raises(CheckFailedError, match="something else writes to it"):
-        products.place().publish([snapshot.id], lambda _: None)
+    field, said = field_of("cogr_keywords", snapshot.id), list[str]()
+    for id_ in ("a-1", quote("nobody's")):
+        path, body = f"/{products.alias}/_update/{id_}", {"doc": {field: ["meddled"]}}
+        products.cluster.call("POST", path, body=body, doing="meddling")
+    assert products.place().verify().coverage.different == 2
+    assert products.place().publish([snapshot.id], said.append).coverage.different == 0
+    assert any("2 documents" in one and "had other keywords" in one for one in said)
+    assert products.search("meddled") == {}
+    assert [*products.search("couch")] == ["a-1"]
     other = frozen(products.workspace.store, "item", SHOP[1:3], round_=1)
     with pytest.raises(CheckFailedError, match="The gate keeps"):
         products.place().publish([other.id], lambda _: None)
@@ -276,6 +280,66 @@ def test_a_refused_publish_and_values_that_something_else_wrote_change_nothing(
         with pytest.raises(ServiceError):
             products.place().publish([other.id], lambda _: None, gate=False)
     assert [*products.search("oak")] == ["a-2"]
+
+
+def test_a_document_that_becomes_another_products_gets_its_keywords(
+    products: Products, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two exchange their numbers, one is replaced, one gets a number that no item has: between the
+    look at a document and the write, and after it.
+    """
+    cluster, name = products.cluster, f"{products.index}-sku"
+    fields = {"sku": {"type": "keyword"}, "price": {"type": "integer"}}
+    body = {"mappings": {"dynamic": "strict", "properties": fields}}
+    cluster.call("PUT", f"/{name}", body=body, doing="making an index")
+    snapshot = frozen(
+        products.workspace.store, "item", [Row(f"i{n}", f"I {n}", (f"k{n}",)) for n in range(8)]
+    )
+
+    def has(id_: str, sku: str) -> None:
+        path = f"/{name}/_doc/{id_}?refresh=true"
+        cluster.call("PUT", path, body={"sku": sku, "price": 1}, doing="product team")
+
+    for n in range(8):
+        has(f"d{n}", f"i{n}")
+    real: Callable[..., Iterator[dict[str, Any]]] = foreign_field.scroll
+
+    def exchanged(*given: Any, **wanted: Any) -> Iterator[dict[str, Any]]:
+        hits = [*real(*given, **wanted)]
+        if given[2] == {"match_all": {}}:
+            yield from hits
+            return
+        monkeypatch.undo()
+        has("d0", "i1")
+        has("d1", "i0")
+        has("d2", "i7")
+        has("d3", "none")
+        yield from hits
+
+    monkeypatch.setattr(foreign_field, "scroll", exchanged)
+    settings = products.workspace.settings.model_copy(deep=True)
+    settings.serving.into.index, settings.serving.into.id_field = name, "sku"
+    products.workspace = Workspace(settings)
+
+    def keywords() -> dict[str, Any]:
+        path, doing = f"/{name}/_search", "looking"
+        hits = cluster.call("POST", path, body={"size": 100}, doing=doing)["hits"]["hits"]
+        found = {hit["_id"]: {*hit["_source"]} - {"sku", "price"} for hit in hits}
+        return {hit["_id"]: [hit["_source"][field] for field in found[hit["_id"]]] for hit in hits}
+
+    ForeignIndex(products.workspace).publish([snapshot.id], lambda _: None)
+    wanted = {f"d{n}": [[f"k{n}", f"i {n}"]] for n in range(8)}
+    wanted |= {"d0": wanted["d1"], "d1": wanted["d0"], "d2": wanted["d7"], "d3": []}
+    assert keywords() == wanted
+    # Afterwards, by updates that leave the field where it is.
+    for id_, sku in (("d4", "i5"), ("d5", "i4"), ("d6", "none")):
+        path, doing = f"/{name}/_update/{id_}?refresh=true", "product team"
+        cluster.call("POST", path, body={"doc": {"sku": sku}}, doing=doing)
+    found = ForeignIndex(products.workspace).verify().coverage
+    assert (found.different, found.first["different"]) == (3, ["d4", "d5", "d6"])
+    assert ForeignIndex(products.workspace).publish([], lambda _: None).coverage.different == 0
+    wanted |= {"d4": wanted["d5"], "d5": wanted["d4"], "d6": []}
+    assert keywords() == wanted
 
 
 DERIVED = {"properties": {"title": {"type": "keyword"}, "price": {"type": "integer"}}}
@@ -315,6 +379,11 @@ def test_what_can_not_be_a_target_is_refused(products: Products) -> None:
         open_target(cluster, f"{products.index}-odd", "f")
     with pytest.raises(UserError, match="names .*, .*; give --into one index"):
         open_target(cluster, f"{products.index}*", "f")
+    # A name that searches of the team's own use.
+    body = {"properties": {"f": {"type": "alias", "path": "title"}}}
+    cluster.call("PUT", f"/{products.index}/_mapping", body=body, doing="their alias")
+    with pytest.raises(UserError, match="f that is an alias of title, which CoGR did not make"):
+        open_target(cluster, products.index, "f")
     # A copy of documents that have the field: OpenSearch guesses a mapping, which would not score.
     guessed = f"/{products.index}-copy/_doc/a"
     cluster.call("PUT", guessed, body={"f": "text"}, doing="copying")

@@ -1,0 +1,168 @@
+"""Two commands at once, in every order: one is held at one of its requests to the store or to the
+cluster until the other one has ended, or waits for it.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pytest
+
+from cogr.errors import CogrError
+from cogr.store import Store
+from indexers.backends.opensearch.client import Cluster
+
+PATIENT = 0.6
+"""Seconds for which a command is held where the other one waits for it."""
+REQUESTS = {
+    Store: ("read", "write", "create", "swap", "list", "exists", "remove", "open"),
+    Cluster: ("try_once",),
+}
+Action = Callable[[Callable[[str], None]], Any]
+"""A command, which is told where to say something."""
+
+
+class World(Protocol):
+    """A catalogue, the commands that switch in it, and what is there then: what serves, and the
+    history.
+    """
+
+    @property
+    def actions(self) -> Mapping[str, Action]: ...
+
+    @property
+    def found(self) -> Any: ...
+
+
+def no_bar(*_: object) -> Any:
+    return nullcontext(lambda _: None)
+
+
+@dataclass
+class Held:
+    """A command in a thread that stops before its request `at`, counted from 1."""
+
+    at: int
+    thread: threading.Thread
+    count: int = 0
+    reached: threading.Event = field(default_factory=threading.Event)
+    go: threading.Event = field(default_factory=threading.Event)
+
+    def request(self) -> None:
+        if threading.current_thread() is self.thread:
+            self.count += 1
+            if self.count == self.at:
+                self.reached.set()
+                self.go.wait(30)
+
+
+_held: list[Held] = []
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """Requests are counted, and held where a test wants it."""
+
+    def wrapped(real: Callable[..., Any]) -> Callable[..., Any]:
+        def request(*given: Any, **named: Any) -> Any:
+            for held in [*_held]:
+                held.request()
+            return real(*given, **named)
+
+        return request
+
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, names in REQUESTS.items():
+            for name in names:
+                patch.setattr(owner, name, wrapped(getattr(owner, name)))
+        yield
+
+
+@dataclass
+class Outcome:
+    """How a command ended: "" or the error's sentence; and what it said."""
+
+    error: str = ""
+    said: list[str] = field(default_factory=list)
+
+
+def run(action: Action, outcome: Outcome) -> None:
+    try:
+        action(outcome.said.append)
+    except CogrError as error:
+        outcome.error = f"{type(error).__name__}: {error}"
+    except Exception as error:
+        outcome.error = f"BUG {error!r}"
+        raise
+
+
+def interleave(first: Action, second: Action, at: int) -> tuple[Outcome, Outcome]:
+    """The outcomes of both, the first one held before its request `at`."""
+    outcomes = Outcome(), Outcome()
+    thread = threading.Thread(target=run, args=(first, outcomes[0]), daemon=True)
+    held, other = Held(at, thread), threading.Thread(target=run, args=(second, outcomes[1]))
+    _held.append(held)
+    try:
+        thread.start()
+        while thread.is_alive() and not held.reached.wait(0.005):
+            pass
+        other.start()
+        other.join(PATIENT)
+        held.go.set()
+        for one in (thread, other):
+            one.join(60)
+            assert not one.is_alive(), "neither ends"
+    finally:
+        _held.remove(held)
+    return outcomes
+
+
+def requests_of(action: Action) -> int:
+    """How many requests a command makes."""
+    held = Held(-1, threading.current_thread())
+    _held.append(held)
+    run(action, Outcome())
+    _held.remove(held)
+    return held.count
+
+
+def orders(worlds: Callable[[], World], *names: str) -> dict[tuple[str, ...], Any]:
+    """What one command alone gives, and both, one after the other; None for an impossible order,
+    such as to publish what was pruned.
+    """
+    found: dict[tuple[str, ...], Any] = {}
+    for order in (*((name,) for name in names), names, names[::-1]):
+        world, ended = worlds(), [Outcome() for _ in order]
+        for name, outcome in zip(order, ended, strict=True):
+            run(world.actions[name], outcome)
+        found[order] = None if any(one.error for one in ended) else world.found
+    return found
+
+
+def interleavings(
+    worlds: Callable[[], World], names: Sequence[str], most: int, seed: int = 0
+) -> Counter[str]:
+    """How pairs of commands end, the first held at `most` of its requests: what is there is what
+    one of the two orders gives, of the commands that were acknowledged.
+    """
+    ended, draw = Counter[str](), random.Random(seed)
+    for pair in ((one, other) for one in names for other in names if one != other):
+        serial, count = orders(worlds, *pair), requests_of(worlds().actions[pair[0]])
+        for at in sorted(draw.sample(range(1, count + 1), min(most, count))):
+            world = worlds()
+            outcomes = interleave(*(world.actions[name] for name in pair), at)
+            done = tuple(n for n, one in zip(pair, outcomes, strict=True) if not one.error)
+            told = f"{pair}, held at {at} of {count}: {outcomes}"
+            assert not any(one.error.startswith("BUG") for one in outcomes), told
+            assert done or None in serial.values(), told
+            found, wanted = world.found, [serial[order] for order in {done, done[::-1]} if order]
+            assert not done or found in wanted, f"{told}\nfound {found}\nwanted {wanted}"
+            ended[" and ".join(done)] += 1
+    print(f"{sum(ended.values())} interleavings: {dict(ended)}")
+    return ended
