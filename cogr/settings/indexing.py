@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Literal
-from urllib.parse import parse_qs
+from typing import Any, Literal, Self
+from urllib.parse import parse_qs, urlsplit
 
-from pydantic import ConfigDict, Field, SecretStr, field_validator
+from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from cogr.errors import GeneratorError
 from cogr.prompts import ItemVariant, QueryVariant, Template, read_templates
@@ -321,6 +321,9 @@ class RedisSettings(Table):
             "password it is a secret: set COGR_REDIS__URL. Each catalogue needs its own database"
         ),
     )
+    password: SecretStr | None = Field(
+        None, description="For a URL without one: COGR_REDIS__PASSWORD; never printed"
+    )
 
     @field_validator("url")
     @classmethod
@@ -333,3 +336,9 @@ class RedisSettings(Table):
             if parts.scheme != "unix" and not re.fullmatch(r"/?\d{0,4}", parts.path):
                 raise ValueError(f"the part after the host is not a database number; use {_REDIS}")
         return url
+
+    @model_validator(mode="after")
+    def _has_one_password(self) -> Self:
+        if self.url and self.password and urlsplit(self.url).password:
+            raise ValueError("redis.url has a password, and redis.password is set; leave one out")
+        return self

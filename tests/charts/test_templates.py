@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ ALL = merged(
           dashboards: {enabled: true}
     """),
 )
+SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
 CASES = [*FILES, "ALL"]
 pytestmark = pytest.mark.slow
 
@@ -239,6 +241,7 @@ READ = {
     "settings.generator.openai.base_url",
     "settings.generator.name",
     "settings.store",
+    "certificates.configMapName",
     "store.existingClaim",
     "worker.sides",
     "update.item.changedFile",
@@ -303,6 +306,148 @@ def test_a_url_with_a_password_is_refused_and_not_repeated(
     assert ended.returncode != 0
     assert f"{setting} has a user or a password in its URL" in ended.stderr
     assert password not in ended.stderr
+
+
+EXAMPLES = [
+    pytest.param(values, id=f"{page.name}-{number}")
+    for page in sorted((CHART.parents[1] / "docs").glob("*.md"))
+    for number, block in enumerate(re.findall(r"```ya?ml\n(.*?)```", page.read_text("utf-8"), re.S))
+    if (values := yaml.safe_load(block)).keys() <= SCHEMA["properties"].keys()
+]
+
+
+@pytest.mark.parametrize("values", EXAMPLES)
+def test_every_example_of_the_pages_renders(values: dict[str, Any], template: Helm) -> None:
+    broker = {"settings": {"redis": URLS["redis"]}}
+    ended = template(merged(broker, values))
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_pages_show_values() -> None:
+    assert len(EXAMPLES) >= 3
+
+
+@pytest.mark.parametrize(
+    ("release", "values"),
+    [
+        ("shop", {}),
+        ("search-keywords-production-eu-central", {}),
+        ("a" * 53, {}),
+        ("b" * 37 + "-cogr", {}),
+        ("shop", {"fullnameOverride": "c" * 63}),
+        ("shop", {"nameOverride": "d" * 60}),
+        ("shop", {"fullnameOverride": "e" * 37 + "-f"}),
+    ],
+)
+def test_names_are_as_short_as_the_api_server_wants_them(
+    release: str, values: dict[str, Any], render: Render
+) -> None:
+    fill = {"settings": {"serving": {"into": {"index": "products"}}}, "fill": {"enabled": True}}
+    objects = render(merged(ALL, fill, values), release=release)
+    names = [(o["kind"], o["metadata"]["name"]) for o in objects]
+    assert len({one for one in names if one[0] == "CronJob"}) == 5
+    for kind, name in names:
+        assert len(name) <= (52 if kind == "CronJob" else 63)
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name)
+
+
+@pytest.mark.parametrize(
+    ("given", "user", "group"),
+    [
+        ({}, 10001, 10001),
+        ({"podSecurityContext": None}, None, None),
+        ({"podSecurityContext": {"runAsUser": None}}, None, 10001),
+        ({"podSecurityContext": {"runAsUser": 7, "fsGroup": 8}}, 7, 8),
+        ({"podSecurityContext": {"fsGroup": None}}, 10001, None),
+    ],
+)
+def test_user_and_groups_are_the_values(
+    given: dict[str, Any], user: int | None, group: int | None, render: Render
+) -> None:
+    for _, pod in pods(render(merged(ALL, given))):
+        context = pod["spec"]["securityContext"]
+        assert (context.get("runAsUser"), context.get("fsGroup")) == (user, group)
+        assert context["runAsNonRoot"] is True
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_what_all_pods_and_objects_get_more(render: Render) -> None:
+    more = {
+        "certificates": {"secretName": "", "configMapName": "ca"},
+        "commonLabels": {"team": "search", "app.kubernetes.io/instance": "mine"},
+        "commonAnnotations": {"cost": "42", "helm.sh/hook": "none"},
+        "podLabels": {"team": "pods"},
+        "extraVolumes": [{"name": "licences", "configMap": {"name": "licences"}}],
+        "extraVolumeMounts": [{"name": "licences", "mountPath": "/licences", "readOnly": True}],
+        "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://a"}, {"name": "B", "value": "1"}],
+        "worker": {"extraEnv": [{"name": "HTTPS_PROXY", "value": "http://b"}]},
+        "vllm": {"podAnnotations": {"cost": "9"}},
+    }
+    objects = render(merged(ALL, more))
+    for object_ in objects:
+        labels, annotations = (object_["metadata"][name] for name in ("labels", "annotations"))
+        assert (labels["team"], annotations["cost"]) == ("search", "42")
+        assert labels["app.kubernetes.io/instance"] == "shop"
+        if object_["kind"] in ("Job", "Pod") and annotations["helm.sh/hook"] != "none":
+            assert annotations["helm.sh/hook"] in ("test", "pre-install,pre-upgrade")
+    for owner, pod in pods(objects):
+        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        assert volumes["tls"]["configMap"] == {"name": "ca"}
+        assert volumes["licences"]["configMap"] == {"name": "licences"}
+        if not owner.startswith("Pod "):
+            assert pod["metadata"]["labels"]["team"] == "pods"
+            own = "9" if owner.endswith("-vllm") else "42"
+            assert pod["metadata"]["annotations"]["cost"] == own
+    for owner, container in containers(objects):
+        places = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+        assert (places["tls"], places["licences"]) == ("/etc/cogr/tls", "/licences")
+        variables = [(one["name"], one.get("value")) for one in container["env"]]
+        proxy = "http://b" if owner.endswith("-worker: worker") else "http://a"
+        assert [value for name, value in variables if name == "HTTPS_PROXY"] == [proxy]
+        assert ("B", "1") in variables
+
+
+HUB, FOLDER = "Qwen/Qwen3-1.7B", "/var/lib/cogr/models/base"
+
+
+@pytest.mark.parametrize(
+    ("values", "fetches"),
+    [
+        ({}, False),
+        ({"settings": {"generator": {"name": "transformers", "model": HUB}}}, True),
+        ({"settings": {"generator": {"name": "transformers", "model": FOLDER}}}, False),
+        ({"settings": {"generator": {"query": {"name": "transformers", "model": HUB}}}}, True),
+        ({"settings": {"generator": {"name": "openai", "model": HUB}}}, False),
+        ({"settings": {"generator": {"statistical": {"encoder": HUB}}}}, True),
+        ({"settings": {"generator": {"statistical": {"judge": "vllm"}, "model": HUB}}}, True),
+        ({"settings": {"training": {"model": HUB}}, "training": {"enabled": True}}, True),
+        ({"settings": {"training": {"model": HUB}}}, False),
+        ({"vllm": {"enabled": True, "model": HUB}}, True),
+        ({"vllm": {"enabled": True, "model": FOLDER}}, False),
+    ],
+)
+def test_the_port_of_the_hub_is_open_where_models_come_from_it(
+    values: dict[str, Any], fetches: bool, render: Render
+) -> None:
+    peers = {"networkPolicy": {"servicesTo": [{"podSelector": {}}]}}
+    policy = one(render(merged({"settings": URLS}, peers, values)), "NetworkPolicy", "shop-cogr")
+    rules = [
+        rule
+        for rule in policy["spec"]["egress"]
+        if {"port": 443, "protocol": "TCP"} in rule["ports"]
+    ]
+    # The hub is no peer of the cluster.
+    assert rules == ([{"ports": [{"port": 443, "protocol": "TCP"}]}] if fetches else [])
+
+
+def test_a_job_fills_the_field_of_an_index_of_ones_own(render: Render) -> None:
+    into = {"settings": merged(URLS, {"serving": {"into": {"index": "products"}}})}
+    values = merged(into, {"fill": {"enabled": True, "schedule": "*/5 * * * *"}})
+    job = one(render(values), "CronJob", "shop-cogr-fill")
+    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert container["command"] + container["args"][:1] == ["cogr-index", "publish"]
+    assert job["spec"]["schedule"] == "*/5 * * * *"
+    assert "fill" not in {o["metadata"]["name"].rpartition("-")[2] for o in render(into)}
 
 
 def test_another_round_image_or_setting_is_another_job(render: Render) -> None:

@@ -136,11 +136,22 @@
     "place.")
   $v.settings.store) }}
 {{- end }}
-{{- range $component := list "worker" "expander" "jobs" }}
-{{- range (get $v $component).extraEnv }}
+{{- if and $v.certificates.secretName $v.certificates.configMapName }}
+{{- fail (print
+  "certificates.secretName and certificates.configMapName exclude each other: both would lie at "
+  "/etc/cogr/tls.") }}
+{{- end }}
+{{- if and $v.fill.enabled (not (dig "serving" "into" "index" "" $v.settings)) }}
+{{- fail (print
+  "fill.enabled needs settings.serving.into.index: the index of yours whose field it fills.") }}
+{{- end }}
+{{- $everywhere := dict "extraEnv" (dict "extraEnv" $v.extraEnv) }}
+{{- range $component := list "worker" "expander" "jobs" "extraEnv" }}
+{{- $of := get $everywhere $component | default (get $v $component) }}
+{{- range $of.extraEnv }}
 {{- if hasPrefix "COGR_" .name }}
-{{- fail (printf "%s.extraEnv has %s: settings belong to settings, secret ones to secretSettings."
-  $component .name) }}
+{{- fail (printf "%s has %s: settings belong to settings, secret ones to secretSettings."
+  (ternary "extraEnv" (printf "%s.extraEnv" $component) (eq $component "extraEnv")) .name) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -1,8 +1,9 @@
 {{- define "cogr.fullname" -}}
-{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- /* 38: a CronJob's name, with -rebuild-query, may have 52 characters. */}}
+{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride | trunc 38 | trimSuffix "-" }}
 {{- else }}{{ $name := default .Chart.Name .Values.nameOverride }}
 {{- $both := printf "%s-%s" .Release.Name $name }}
-{{- ternary .Release.Name $both (contains $name .Release.Name) | trunc 40 | trimSuffix "-" }}
+{{- ternary .Release.Name $both (contains $name .Release.Name) | trunc 38 | trimSuffix "-" }}
 {{- end }}
 {{- end }}
 
@@ -21,12 +22,16 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service | quote }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | quote }}
 {{- end }}
 
-{{/* metadata of one object: dict root component name */}}
+{{/* metadata of one object: dict root component name annotations */}}
 {{- define "cogr.metadata" -}}
 name: {{ list (include "cogr.fullname" .root) .name | compact | join "-" | quote }}
 namespace: {{ .root.Release.Namespace | quote }}
+{{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 labels:
-  {{- include "cogr.labels" . | nindent 2 }}
+  {{- merge (include "cogr.labels" . | fromYaml) .root.Values.commonLabels | toYaml | nindent 2 }}
 {{- end }}
 
 {{- define "cogr.image" -}}
@@ -84,7 +89,7 @@ labels:
 
 {{/* Which secret settings a component's commands read */}}
 {{- define "cogr.secretsOf" -}}
-{{- $redis := "redis.url" }}
+{{- $redis := "redis.url redis.password" }}
 {{- if eq . "worker" }}{{ $redis }} generator.openai.api_key
 {{- else if eq . "training" }}opensearch.password
 {{- else }}{{ $redis }} opensearch.password generator.openai.api_key
@@ -112,7 +117,20 @@ labels:
 - {name: COGR_METRICS__PUSHGATEWAY, value: {{ . | quote }}}
 {{- end }}
 {{- end }}
-{{- with .extraEnv }}
+{{- include "cogr.extraEnv" (dict "root" .root "own" .extraEnv) }}
+{{- end }}
+
+{{/* More variables: a component's own replace those of all pods. dict root own */}}
+{{- define "cogr.extraEnv" -}}
+{{- $own := .own | default list }}
+{{- $names := list }}
+{{- range $own }}{{ $names = append $names .name }}{{ end }}
+{{- range .root.Values.extraEnv }}
+{{- if not (has .name $names) }}
+{{ list . | toYaml }}
+{{- end }}
+{{- end }}
+{{- with $own }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
@@ -131,12 +149,8 @@ enableServiceLinks: false
 # one then.
 shareProcessNamespace: true
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 10001
-  runAsGroup: 10001
-  fsGroup: 10001
-  fsGroupChangePolicy: OnRootMismatch
-  seccompProfile: {type: RuntimeDefault}
+  {{- $own := dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault") }}
+  {{- mergeOverwrite $own ($root.Values.podSecurityContext | default dict) | toYaml | nindent 2 }}
 terminationGracePeriodSeconds: {{ .of.terminationGracePeriodSeconds | toJson }}
 {{- with $root.Values.image.pullSecrets }}
 imagePullSecrets:
@@ -202,6 +216,13 @@ capabilities: {drop: [ALL]}
 - name: tls
   secret: {secretName: {{ . | quote }}}
 {{- end }}
+{{- with .root.Values.certificates.configMapName }}
+- name: tls
+  configMap: {name: {{ . | quote }}}
+{{- end }}
+{{- with .root.Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- with .sharedMemory }}
 - name: shm
   emptyDir: {medium: Memory, sizeLimit: {{ . | quote }}}
@@ -219,8 +240,11 @@ capabilities: {drop: [ALL]}
 {{- if and .root.Values.data.existingClaim (not .noStore) }}
 - {name: data, mountPath: {{ .root.Values.data.mountPath | quote }}, readOnly: true}
 {{- end }}
-{{- if .root.Values.certificates.secretName }}
+{{- if or .root.Values.certificates.secretName .root.Values.certificates.configMapName }}
 - {name: tls, mountPath: /etc/cogr/tls, readOnly: true}
+{{- end }}
+{{- with .root.Values.extraVolumeMounts }}
+{{ toYaml . }}
 {{- end }}
 {{- if .sharedMemory }}
 - {name: shm, mountPath: /dev/shm}
@@ -255,16 +279,13 @@ capabilities: {drop: [ALL]}
 {{/* Annotations of a pod: a changed configuration starts new pods */}}
 {{- define "cogr.podAnnotations" -}}
 checksum/config: {{ include "cogr.config" .root | sha256sum }}
-{{- with .of.podAnnotations }}
+{{- with merge (dict) .of.podAnnotations .root.Values.commonAnnotations }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
 
 {{- define "cogr.podLabels" -}}
-{{ include "cogr.selector" . }}
-{{- with .root.Values.podLabels }}
-{{ toYaml . }}
-{{- end }}
+{{ merge (include "cogr.selector" . | fromYaml) .root.Values.podLabels .root.Values.commonLabels | toYaml }}
 {{- end }}
 
 {{/* The generator of a side, with the side's own values put in, as JSON. dict root side */}}
@@ -280,6 +301,27 @@ checksum/config: {{ include "cogr.config" .root | sha256sum }}
 {{- $generator := include "cogr.generatorOf" . | fromJson -}}
 {{- $digest := $generator.model | sha256sum | trunc 8 -}}
 cogr:v3.{{ .side }}.{{ $generator.name }}.{{ $digest }}
+{{- end }}
+
+{{/* Whether a model is fetched from the Hugging Face hub: a name, not a folder, of what loads it
+     itself */}}
+{{- define "cogr.fetchesModels" -}}
+{{- $s := .Values.settings }}
+{{- $names := list (dig "generator" "statistical" "encoder" "" $s) }}
+{{- range $side := list "item" "query" }}
+{{- $generator := include "cogr.generatorOf" (dict "root" $ "side" $side) | fromJson }}
+{{- if has $generator.name (list "vllm" "transformers") }}
+{{- $names = append $names $generator.model }}
+{{- end }}
+{{- end }}
+{{- if has (dig "generator" "statistical" "judge" "" $s) (list "vllm" "transformers") }}
+{{- $names = append $names (dig "generator" "model" "" $s) }}
+{{- end }}
+{{- if .Values.training.enabled }}{{ $names = append $names (dig "training" "model" "" $s) }}{{ end }}
+{{- if .Values.vllm.enabled }}{{ $names = append $names .Values.vllm.model }}{{ end }}
+{{- range compact $names }}
+{{- if regexMatch "^[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+$" . }}true{{ end }}
+{{- end }}
 {{- end }}
 
 {{- define "cogr.workerSides" -}}

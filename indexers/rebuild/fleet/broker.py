@@ -12,7 +12,7 @@ import hashlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -56,13 +56,18 @@ def queue_of(side: Side, settings: GeneratorSettings) -> str:
 
 
 def url_of(redis: RedisSettings) -> str:
-    """The broker's address. Raises SettingsError when redis.url is not set."""
+    """The broker's address with its password. Raises SettingsError when redis.url is not set."""
     if not redis.url:
         raise SettingsError(
             "Workers need a broker, and redis.url is not set: run cogr-ops redis start, then set "
             "redis.url or COGR_REDIS__URL."
         )
-    return redis.url
+    if not redis.password:
+        return redis.url
+    parts = urlsplit(redis.url)
+    user, _, host = parts.netloc.rpartition("@")
+    secret = quote(redis.password.get_secret_value(), safe="")
+    return urlunsplit(parts._replace(netloc=f"{user}:{secret}@{host}"))
 
 
 def make_app(redis: RedisSettings) -> Celery:

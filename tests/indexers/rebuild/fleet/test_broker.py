@@ -32,6 +32,30 @@ def test_one_url_says_all_to_broker_and_cache(
     assert printable(redis) == (shown or "unix:///run/v.sock")
 
 
+@pytest.mark.parametrize(
+    ("url", "user", "shown"),
+    [
+        ("redis://h:1/2", None, "redis://...@h:1/2"),
+        ("redis://shop@h:1/2", "shop", "redis://...@h:1/2"),
+        ("rediss://[::1]:1/2?ssl_ca_certs=/ca.pem", None, "rediss://...@[::1]:1/2"),
+        ("unix:///run/v.sock?db=2", None, "unix://...@/run/v.sock"),
+    ],
+)
+def test_a_password_may_be_given_apart(url: str, user: str | None, shown: str) -> None:
+    redis = RedisSettings.model_validate({"url": url, "password": "p@s/w:d%"})
+    client: Any = Redis.from_url(url_of(redis))
+    options = client.connection_pool.connection_kwargs
+    assert (options["password"], options.get("username"), options["db"]) == ("p@s/w:d%", user, 2)
+    assert f"{user or ''}:p%40s%2Fw%3Ad%25@" in make_app(redis).conf.broker_url
+    assert printable(redis) == shown
+    assert "p@s" not in repr(redis)
+
+
+def test_two_passwords_are_refused() -> None:
+    with pytest.raises(ValidationError, match=r"redis\.password is set; leave one out"):
+        RedisSettings.model_validate({"url": "redis://:a@h", "password": "b"})
+
+
 def test_certificates_are_checked_unless_the_url_says_otherwise() -> None:
     assert make_app(RedisSettings(url="rediss://h")).connection_for_write().ssl == {
         "ssl_cert_reqs": "required"
