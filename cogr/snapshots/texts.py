@@ -46,6 +46,15 @@ def files_of(manifests: Iterable[Manifest]) -> set[str]:
     return {name for manifest in manifests for name in manifest.texts or ()}
 
 
+def _sha256(file: IO[bytes]) -> str:
+    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+
+
+def _sound(store: Store, path: str) -> bool:
+    with store.open(path) as file:
+        return path.endswith(f"/{_sha256(file)}.parquet")
+
+
 class Texts:
     """The texts of a snapshot, by key. Memory: 32 bytes a text, and a batch of texts a file.
 
@@ -80,11 +89,9 @@ class _File:
     def __init__(self, store: Store, name: str) -> None:
         path = f"{TEXTS}/{name}"
         try:
-            self._rows = pq.ParquetFile(store.open(path))
-            with store.open(path) as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
-            if found != name.partition(".")[0]:
+            if not _sound(store, path):
                 raise ValueError("its sha256 differs")
+            self._rows = pq.ParquetFile(store.open(path))
         except (OSError, ValueError) as error:
             raise SnapshotError(
                 f"The texts {path} in {store.url} are lost or damaged ({error}); restore them, or "
@@ -169,8 +176,8 @@ class TextsWriter:
         if not self._written:
             return before
         self._file.seek(0)
-        name = f"{hashlib.file_digest(self._file, 'sha256').hexdigest()}.parquet"  # type: ignore[arg-type]
-        if not self._store.exists(f"{TEXTS}/{name}"):
+        name = f"{_sha256(self._file)}.parquet"
+        if not self._store.exists(path := f"{TEXTS}/{name}") or not _sound(self._store, path):
             self._file.seek(0)
             with self._store.replacing(f"{TEXTS}/{name}") as target:
                 shutil.copyfileobj(self._file, target, 1 << 20)
@@ -184,12 +191,17 @@ def pieces(title: str, text: str) -> list[str]:
     return [title, text] if text.startswith(title) else [title, title, text]
 
 
+def texts_of(snapshot: Snapshot) -> Texts:
+    """The texts that a snapshot names. Raises as `Texts`."""
+    return Texts(snapshot.store, snapshot.manifest.texts or ())
+
+
 def whole_texts(snapshot: Snapshot) -> Iterator[list[str]]:
     """`pieces` of each item in id order, streaming; of titles alone where texts are not kept.
 
     Raises SnapshotError where texts are lost.
     """
-    kept = Texts(snapshot.store, snapshot.manifest.texts or ())
+    kept = texts_of(snapshot)
     for batch in snapshot.batches(["text", "body"]):
         titles, keys = batch["text"].to_pylist(), batch["body"].to_pylist()
         yield from map(pieces, titles, kept.of(keys))

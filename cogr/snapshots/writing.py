@@ -36,6 +36,7 @@ from cogr.snapshots import (
     open_snapshot,
     rounded,
 )
+from cogr.snapshots.texts import texts_of
 from cogr.store import Store, storage_errors
 
 SCHEMA = pa.schema(
@@ -97,7 +98,9 @@ def _kept(store: Store, made: Manifest) -> Snapshot | None:
     if not store.exists(manifest_path(made.id)):
         return None
     try:
-        return open_snapshot(store, made.id)
+        kept = open_snapshot(store, made.id)
+        texts_of(kept)
+        return kept
     except SnapshotError as error:
         log.warning("Snapshot %s was damaged, and is written again: %s", made.id, error)
         return None

@@ -7,6 +7,8 @@ texts, for all snapshots of the same texts, and notes a snapshot in `memory/<id>
 
 from __future__ import annotations
 
+import json
+import logging
 import shutil
 import time
 import uuid
@@ -55,7 +57,7 @@ from cogr.snapshots import (
 )
 from cogr.snapshots.texts import whole_texts
 from cogr.snapshots.writing import SCHEMA
-from cogr.store import Store, as_json, storage_errors
+from cogr.store import Store, as_json, file_sha256, storage_errors
 from indexers.backends import (
     MOST_TEXT,
     Hit,
@@ -76,11 +78,13 @@ from indexers.text import Analyser, WordIndex
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 _SERVING = "memory/serving.json"
 _PAIR = TypeAdapter(dict[Side, str | None])
 _NOTE = TypeAdapter(dict[str, bool])
 _ANSWERS = pa.schema([*SCHEMA, WEIGHTS, CONFIDENCE])
-_OWNERS = "owners.npy"
+_OWNERS, _SUMS = "owners.npy", "sums.json"
 INDEXES = "text_index"
 """The folder of the store that keeps indexes of items' texts."""
 _TIERS: Sequence[Tier] = ("set", "more")
@@ -397,10 +401,14 @@ class TextIndex:
         if not store.is_local:
             return cls._made(snapshot, analyser)
         folder = store.local(f"{INDEXES}/{name}")
-        if not folder.exists():
+        if not _sound(folder):
             made = cls._made(snapshot, analyser)
-            with storage_errors(store.url):
-                made._keep(folder)
+            try:
+                with storage_errors(store.url):
+                    made._keep(folder)
+            except StorageError as error:  # Who only searches may read alone.
+                log.warning("The index of texts is not kept. %s", error)
+                return made
         whole, spoken = (WordIndex.open(folder / part, analyser) for part in ("whole", "spoken"))
         return cls(whole, spoken, np.load(folder / _OWNERS, mmap_mode="r"))
 
@@ -420,6 +428,9 @@ class TextIndex:
             self.whole.save(made / "whole")
             self.spoken.save(made / "spoken")
             np.save(made / _OWNERS, self.owners)
+            (made / _SUMS).write_text(json.dumps(_sums(made)))
+            if folder.exists() and not _sound(folder):
+                shutil.rmtree(folder)
             # Of two processes at once one is too late, and has made the same.
             with suppress(OSError) if folder.exists() else nullcontext():
                 made.rename(folder)
@@ -436,6 +447,18 @@ def index_name_of(manifest: Manifest, language: str = "") -> str:
     Another version may read texts otherwise, and makes its own.
     """
     return f"{manifest.read_hash[:24]}-" + (f"{language}-{__version__}" if language else "")
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*.*") if path.is_file() and path.name != _SUMS)
+    return {str(path.relative_to(folder)): file_sha256(path) for path in files}
+
+
+def _sound(folder: Path) -> bool:
+    try:
+        return bool(json.loads((folder / _SUMS).read_bytes()) == _sums(folder))
+    except (OSError, ValueError):
+        return False
 
 
 def _said(fields_json: str) -> Iterator[str]:

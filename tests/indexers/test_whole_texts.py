@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,11 @@ import pytest
 
 from cogr.keywords import self_keyword
 from cogr.snapshots import texts
+from cogr.store import Store
 from indexers.backends import Words
 from indexers.workspace import Workspace
 from tests.commands import Command, done
+from tests.indexers.backends.opensearch_worlds import prefix_of
 from tests.shops import SCRIPTED, write_data, write_jsonl, write_shop
 
 ITEMS = [
@@ -29,11 +31,21 @@ LABELS = [{"query": f"q{n}", "item": ITEMS[n]["id"]} for n in range(3)]
 PUBLISHED = '[publish]\ntolerance = 1\nfields = ["brand"]\n'
 
 
-@pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    write_shop(tmp_path, ITEMS, QUERIES, LABELS, SCRIPTED + PUBLISHED)
+@pytest.fixture(params=["memory", "opensearch", "opensearch_2"])
+def shop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    if request.param == "memory":
+        write_shop(tmp_path, ITEMS, QUERIES, LABELS, SCRIPTED + PUBLISHED)
+        yield tmp_path
+        return
+    with prefix_of(request.getfixturevalue(request.param)) as cluster:
+        named = {"url": cluster.url, "prefix": cluster.settings.prefix}
+        named["text_analyzer"] = cluster.settings.text_analyzer
+        lines = "".join(f'{name} = "{value}"\n' for name, value in named.items())
+        write_shop(tmp_path, ITEMS, QUERIES, LABELS, f"{SCRIPTED}{PUBLISHED}[opensearch]\n{lines}")
+        yield tmp_path
 
 
 def rebuilt(cogr_index: Command, *more: str) -> str:
@@ -146,7 +158,8 @@ def test_prune_removes_texts_that_no_snapshot_names(shop: Path, cogr_index: Comm
     # The serving snapshot names all the others, and a rollback would need the one before.
     assert f"texts/{stray.name}" in pruned
     assert len(kept(shop)) == 4
-    assert len([*(shop / ".cogr" / "text_index").iterdir()]) == 2
+    store = Store(shop / ".cogr")
+    assert len(store.list("text_index")) in (0, len(store.list("snapshots")))
     assert found("kind2 gates") == ([], ["sofa"])
     done(cogr_index, "rollback")
     assert found("kind1 gates") == ([], ["sofa"])

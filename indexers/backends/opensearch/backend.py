@@ -39,6 +39,7 @@ from indexers.backends.memory import Opened, mirror_of
 from indexers.backends.opensearch import push, search
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import (
+    WORDS,
     IndexState,
     alias_name,
     check_count,
@@ -102,6 +103,7 @@ class OpenSearchBackend:
         try:
             check_count(cluster, state.name, snapshot)
             _check_documents(cluster, state.name, snapshot, rows, advance)
+            _check_texts(cluster, state, snapshot)
             scores = [_check_parity(cluster, state, scored, one) for one in queries]
         except CheckFailedError:
             if state.verified:
@@ -296,6 +298,8 @@ def _check_expected(
             raise LockedError(_SWITCHED.format(f"the {side} side"))
 
 
+_AT_ONCE, _END = 8, 100
+"""Texts that are searched at once, and characters of each: a cluster limits clauses."""
 _BATCH = 500
 """Documents that are compared at once."""
 _REPAIR = "delete it and push the snapshot again"
@@ -311,8 +315,29 @@ def _check_documents(
         hits = search.ask(cluster, index, body)["hits"]["hits"]
         found = {hit["_id"]: hit["_source"] for hit in hits}
         for id_, document in batch.items():
+            document.pop(WORDS, None)  # It is not stored: `_check_texts`.
             _check_document(index, id_, document, found.get(id_, {}))
         advance(len(batch))
+
+
+def _check_texts(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> None:
+    # Each item of a sample is found by the end of what is searched of it. Not by every word, since
+    # what is cut may be read otherwise than the whole.
+    if not state.meta.get("search_text"):
+        return
+    how = {"minimum_should_match": "60%", "zero_terms_query": "all"}
+    found = documents(snapshot, compared(snapshot, every=False))
+    while batch := {id_: " ".join(one[WORDS])[-_END:] for id_, one in islice(found, _AT_ONCE)}:
+        texts = {id_: {"match": {WORDS: {"query": end, **how}}} for id_, end in batch.items()}
+        clauses = [
+            {"bool": {"filter": [{"term": {"_id": id_}}, text]}} for id_, text in texts.items()
+        ]
+        body = {"query": {"bool": {"should": clauses}}, "size": _AT_ONCE, "_source": False}
+        hits = {hit["_id"] for hit in search.ask(cluster, state.name, body)["hits"]["hits"]}
+        if lost := [id_ for id_ in batch if id_ not in hits]:
+            raise CheckFailedError(
+                f"The index {state.name} does not find {lost[0]!r} by its text; {_REPAIR}."
+            )
 
 
 def _check_document(

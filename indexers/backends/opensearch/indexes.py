@@ -6,24 +6,32 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from cogr.errors import CheckFailedError, ServiceError, SnapshotError
 from cogr.matching.bm25 import DEFAULT
 from cogr.records import Side
 from cogr.snapshots import Manifest, Row, Snapshot, side_of
+from cogr.snapshots.texts import Texts, pieces, texts_of
 from indexers.backends.opensearch.client import Cluster, Version, service_error
 from indexers.text import LANGUAGES, RULES, SIGNS, UNITS, Analyser
 
 PLURAL: Mapping[Side, str] = {"item": "items", "query": "queries"}
 SIMILARITY = "kw_bm25"
-WORDS = "text.words"
-"""The field of items' texts that a text search reads, where the meta names its analyser."""
+TITLE = "text.words"
+"""The field of items' titles, analysed."""
+WORDS = "whole_text"
+"""The field that a text search reads: title and text, or where texts are not kept, an alias of the
+title's.
+"""
 OWN_WORDS = "cogr_words"
 """The analyser of an index's own settings that reads texts as `indexers.text.Analyser` does."""
 SPACE = "\\u0020"
+Document = dict[str, Any]
+_ROWS = 1024
 LITERAL = "*.words"
 """The fields in one of which a literal match has every word: titles, and texts of extra fields."""
 
@@ -64,6 +72,10 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
         },
         "text": {**unread, **words},
     }
+    if analyser and meta.get("search_text"):
+        properties[WORDS] = {"type": "text", "analyzer": analyser, "index_options": "freqs"}
+    elif analyser:
+        properties[WORDS] = {"type": "alias", "path": TITLE}
     for name, type_ in meta.get("fields", {}).items():
         properties[name] = {"type": type_, **(words if type_ == "keyword" else {})}
     if version.has_use_similarity:
@@ -72,7 +84,14 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
         number = {"type": "float", "index": False, "doc_values": False}
         properties |= {"self": {"type": "keyword"}, "generated": unread}
         properties |= {"weights": number, "confidence": number}
-    return {"dynamic": "strict", "_meta": dict(meta), "properties": properties}
+    # Copies are made of the whole index, never from documents, so that no text needs to be stored.
+    source = {"excludes": [WORDS], "recovery_source_enabled": False}
+    return {
+        "dynamic": "strict",
+        "_meta": dict(meta),
+        **({"_source": source} if meta.get("search_text") else {}),
+        "properties": properties,
+    }
 
 
 def index_settings(shards: int, analyser: str = "") -> dict[str, Any]:
@@ -128,7 +147,7 @@ def meta_of(manifest: Manifest, analyser: str = "") -> dict[str, Any]:
     """
     more: dict[str, Any] = {"fields": dict(manifest.fields)} if manifest.fields else {}
     if analyser and manifest.side == "item":
-        more["text_analyzer"] = analyser
+        more |= {"text_analyzer": analyser, "search_text": bool(manifest.texts)}
     return {
         "snapshot": manifest.id,
         "round": manifest.round,
@@ -144,22 +163,31 @@ def meta_of(manifest: Manifest, analyser: str = "") -> dict[str, Any]:
 
 def documents(
     snapshot: Snapshot, numbers: Collection[int] | None = None
-) -> Iterator[tuple[str, dict[str, Any]]]:
+) -> Iterator[tuple[str, Document]]:
     """(id, document) of every entity in id order, streaming; or only of rows of these numbers.
 
     `keywords` is S ∪ {self}: S in generation order, then the own text's keyword unless S has it. A
     query's document also has S in `generated`, so that S can be read back unchanged. `weights` is
-    in the order of `generated`, with the own text's last.
+    in the order of `generated`, with the own text's last. Extra fields are there, and a query's
+    confidence, where there is one. Raises SnapshotError where texts are lost.
     """
-    for row in snapshot.rows(numbers):
-        yield row.id, document(snapshot.side, row)
+    return documents_of(snapshot.rows(numbers), snapshot.side, texts_of(snapshot))
 
 
-def document(side: Side, row: Row) -> dict[str, Any]:
-    """One entity's document: its id, its text, its own text as a keyword, its keyword set, its
-    extra fields; a query's weights and confidence, where it has some.
+def documents_of(rows: Iterable[Row], side: Side, kept: Texts) -> Iterator[tuple[str, Document]]:
+    """(id, document) of rows; with the texts of items, where some are kept. Raises SnapshotError
+    where texts are lost.
     """
-    made: dict[str, Any] = {
+    rows = iter(rows)
+    while some := list(islice(rows, _ROWS)):
+        texts = kept.of([row.body for row in some])
+        for row, text in zip(some, texts, strict=True):
+            whole = {WORDS: pieces(row.text, text)} if kept.names else {}
+            yield row.id, _document(side, row) | whole
+
+
+def _document(side: Side, row: Row) -> Document:
+    made: Document = {
         f"{side}_id": row.id,
         "keywords": [one for one in dict.fromkeys((*row.keywords, row.self_keyword)) if one],
         "text": row.text,

@@ -29,6 +29,7 @@ from typing import Any
 from cogr.differences import differences
 from cogr.errors import CheckFailedError, DataError, ServiceError
 from cogr.snapshots import Snapshot
+from cogr.snapshots.texts import texts_of
 from indexers.backends import Pushed
 from indexers.backends.opensearch.client import (
     BULK_THREADS,
@@ -44,8 +45,8 @@ from indexers.backends.opensearch.indexes import (
     block_writes,
     check_count,
     check_scored,
-    document,
     documents,
+    documents_of,
     draft_name,
     index_name,
     index_settings,
@@ -349,6 +350,7 @@ def _fit(cluster: Cluster, state: IndexState, base: Snapshot, snapshot: Snapshot
         and state.shards == cluster.settings.shards
         and state.meta.get("fields", {}) == snapshot.manifest.fields
         and state.meta.get("text_analyzer", "") == analyser
+        and state.meta.get("search_text", False) == bool(snapshot.manifest.texts)
     )
 
 
@@ -366,12 +368,14 @@ def _change_clone(
 
 
 def _changes(base: Snapshot, snapshot: Snapshot) -> Iterator[tuple[str, Document | None]]:
-    limit = LARGEST_SHARE * snapshot.manifest.entities
-    for number, difference in enumerate(differences(base, snapshot), 1):
-        if number > limit:
+    left = LARGEST_SHARE * snapshot.manifest.entities
+    found, kept = differences(base, snapshot), texts_of(snapshot)
+    while some := list(islice(found, _FIRST)):
+        if (left := left - len(some)) < 0:
             raise _CopyError(f"more than {LARGEST_SHARE:.0%} of {snapshot.id} differs")
-        row = difference.after
-        yield difference.id, None if row is None else document(snapshot.side, row)
+        rows = (one.after for one in some if one.after)
+        written = dict(documents_of(rows, snapshot.side, kept))
+        yield from ((one.id, written.get(one.id)) for one in some)
 
 
 def _clone(cluster: Cluster, source: str, target: str, settings: dict[str, Any]) -> None:
