@@ -60,9 +60,12 @@ def run_of(workspace: Workspace, queries: Sequence[Query], size: int) -> Run:
 def write_run(run: Run, to: Path) -> int:
     """Write a TREC run, whose tag names the query snapshot; how many hits. Raises DataError for an
     id that a run can't have, StorageError.
+
+    Tools sort a run again by its scores, and break ties each in its own way. So a score here says
+    the place: that of the last hit is 1.
     """
     lines = [
-        f"{_word(query)} Q0 {_word(hit.id)} {rank} {float(hit.score)!r} cogr-{run.query}\n"
+        f"{_word(query)} Q0 {_word(hit.id)} {rank} {len(hits) + 1 - rank} cogr-{run.query}\n"
         for query, hits in run.hits.items()
         for rank, hit in enumerate(hits, start=1)
     ]

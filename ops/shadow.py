@@ -29,6 +29,7 @@ from cogr.datasets.reading import Place, json_object, lines
 from cogr.errors import DataError, ServiceError, UserError
 from cogr.metrics import Figures
 from indexers.backends.opensearch.client import Cluster, service_error
+from indexers.backends.opensearch.indexes import IndexState
 from indexers.backends.opensearch.search import KEYWORDS as FIELD
 from indexers.backends.opensearch.search import query_body
 
@@ -130,7 +131,8 @@ class Search:
 
     Attributes:
         index: what it searches; None for the index that the expander names.
-        id_field: the field with the item's id; `_id` for the document's own.
+        id_field: the field with the item's id; `_id` for the document's own, as in every index of
+            CoGR's.
     """
 
     cluster: Cluster
@@ -139,6 +141,7 @@ class Search:
     size: int
     id_field: str = "_id"
     expander: ExpanderClient | None = None
+    _own: dict[str, bool] = field(default_factory=dict)
 
     def literal(self, query: str) -> list[str]:
         """Ids of the items with every word of the query in one field of the body, `MOST_LITERAL` at
@@ -149,7 +152,7 @@ class Search:
             return []
         words = {"query": query, "fields": fields, "operator": "and", "lenient": True}
         body = {"query": {"multi_match": words}, "size": MOST_LITERAL}
-        return [self._id(hit, self.index) for hit in self._hits(self.index, body, {})]
+        return self._ids(self.index, body, {})
 
     def ask(self, query: str, literal: Sequence[str] = ()) -> Answer:
         """Raises FailedError, BadRequestError, and UserError for a document without an id."""
@@ -165,19 +168,30 @@ class Search:
                 "pair."
             )
         body = self.body.fill(query, expansion)
-        ids = [self._id(hit, index) for hit in self._hits(index, body, params)]
+        if self.body is SERVED:
+            body["sort"] = [{"_score": "desc"}, {self._id_field(index): "asc"}]
+        ids = self._ids(index, body, params)
         seconds, kept = time.perf_counter() - started, 0.0
         if literal:
-            filters = [{"terms": {self.id_field: literal}}]
+            filters = [{"terms": {self._id_field(index): literal}}]
             wanted = {"bool": {"must": [body["query"]], "filter": filters}}
             found = self._hits(index, {"query": wanted, "size": len(literal)}, {})
             kept = len(found) / len(literal)
         return Answer(ids, seconds, source, expanding, kept)
 
+    def _id_field(self, index: str) -> str:
+        if index not in self._own:
+            doing = f"looking at the index {index}"
+            found = self.cluster.call("GET", f"/{index}", doing=doing, missing_ok=True) or {}
+            states = [IndexState.read(name, answer) for name, answer in found.items()]
+            self._own[index] = bool(states) and all(state.snapshot for state in states)
+        return "_id" if self._own[index] else self.id_field
+
     def _hits(
         self, index: str, body: Mapping[str, Any], params: dict[str, Any]
     ) -> list[Mapping[str, Any]]:
-        fetched = False if self.id_field == "_id" else [self.id_field]
+        id_field = self._id_field(index)
+        fetched = False if id_field == "_id" else [id_field]
         asked = {"size": self.size, **body, "_source": fetched}
         answer, refusal = self.cluster.try_once("POST", f"/{index}/_search", asked, params)
         if refusal is not None:
@@ -195,14 +209,16 @@ class Search:
         found: list[Mapping[str, Any]] = answer["hits"]["hits"]
         return found
 
-    def _id(self, hit: Mapping[str, Any], index: str) -> str:
-        value = hit["_id"] if self.id_field == "_id" else hit.get("_source", {}).get(self.id_field)
-        if not isinstance(value, str | int):
-            raise UserError(
-                f"A document of {index} has no {self.id_field!r}; name the items' id with "
-                "--id-field."
-            )
-        return str(value)
+    def _ids(self, index: str, body: Mapping[str, Any], params: dict[str, Any]) -> list[str]:
+        name, found = self._id_field(index), []
+        for hit in self._hits(index, body, params):
+            value = hit["_id"] if name == "_id" else hit.get("_source", {}).get(name)
+            if not isinstance(value, str | int):
+                raise UserError(
+                    f"A document of {index} has no {name!r}; name the items' id with --id-field."
+                )
+            found.append(str(value))
+        return found
 
 
 def replay(
@@ -323,6 +339,21 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, Mapping | list):
         for inner in value.values() if isinstance(value, Mapping) else value:
             yield from _strings(inner)
+
+
+def strangers(done: Replayed, known: Callable[[str], bool] | None) -> list[str]:
+    """The sides, "today" and "with keywords", that have hits but none with a known id: of an item,
+    or without knowledge of the items one that the other side finds, or that was clicked.
+    """
+    old = {id_ for one in done.compared for id_ in one.present.ids}
+    new = {id_ for one in done.compared for id_ in one.candidate.ids}
+    clicked = {id_ for one in done.compared for id_ in one.searched.clicked}
+    sides = {"today": (old, new), "with keywords": (new, old)}
+    return [
+        name
+        for name, (ids, other) in sides.items()
+        if ids and not (any(map(known, ids)) if known else ids & (other | clicked))
+    ]
 
 
 _SHOWN = 20

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from typer import Argument, Option
 
+from cogr.errors import CheckFailedError
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
 from indexers.tables import Table
+
+if TYPE_CHECKING:
+    from indexers.workspace import Workspace
 
 CandidateOption = Annotated[
     Path | None,
     Option(help="JSON body of the other search, with {{clause}}; by default what serves."),
 ]
 IdFieldOption = Annotated[
-    str, Option(help="Field with the item's id in --index; _id for the documents' own.")
+    str | None,
+    Option(help="Field with the item's id in --index; by default that of serving.into."),
 ]
 
 
@@ -39,18 +44,19 @@ def shadow(
     size: Annotated[int, Option(min=1, max=1000, help="Hits that are compared.")] = 10,
     limit: Annotated[int, Option(min=1, help="Most queries; a larger log is sampled.")] = 1000,
     rate: Annotated[float, Option(min=0.01, help="Most queries a second.")] = 20.0,
-    id_field: IdFieldOption = "_id",
+    id_field: IdFieldOption = None,
     item_path: console.ItemPathOption = None,
     parameter: console.ParameterOption = "q",
 ) -> None:
     """Send the queries of a log to today's search and to what serves, and compare the results.
 
-    Only reads; shoppers notice nothing. --json also has the results of every query.
+    Only reads; shoppers notice nothing. --json also has the results of every query. Ends with
+    status 1 where no hit of one search has the id of an item.
     """
     from cogr.datasets.query_logs import AccessLog, read_log, sample
     from indexers.backends.opensearch.client import Cluster
     from indexers.telemetry.terminal import progress_bar
-    from ops.shadow import SERVED, Body, ExpanderClient, Search, replay, rows, summary
+    from ops.shadow import SERVED, Body, ExpanderClient, Search, replay, rows, strangers, summary
 
     today = Body.read(present, keywords=False)
     other = SERVED if candidate is None else Body.read(candidate, keywords=True)
@@ -58,10 +64,9 @@ def shadow(
     queries = sample(log.queries, limit)
     settings = call.workspace.settings
     cluster = Cluster(settings.opensearch)
-    old = Search(cluster, today, index, size, id_field)
+    ids = id_field or settings.serving.into.id_field
+    old = Search(cluster, today, index, size, ids)
     token = settings.serving.token.get_secret_value() if settings.serving.token else None
-    # An index that a snapshot was pushed to has the items' ids as the documents' own.
-    ids = id_field if candidate_index == index else "_id"
     new = Search(cluster, other, candidate_index, size, ids, ExpanderClient(expander, token))
     with progress_bar("Asking both", len(queries)) as advance:
         done = replay(queries, old, new, rate, advance)
@@ -70,6 +75,21 @@ def shadow(
     payload = {"log": read, "size": size, "index": index, **summary(done)}
     payload |= {"body": today.source, "other_body": other.source}
     call.emit({**payload, "rows": rows(done)}, lambda out: show(out, payload))
+    if strange := strangers(done, _known_ids(call.workspace)):
+        raise CheckFailedError(
+            f"No hit of the search {' or '.join(strange)} has the id of an item, so recall says "
+            f"nothing; name the field that has it in {index} with --id-field, not {ids}."
+        )
+
+
+def _known_ids(workspace: Workspace) -> Callable[[str], bool] | None:
+    from cogr.snapshots import open_snapshot
+
+    id_ = workspace.backend.serving()["item"]
+    if id_ not in workspace.store.list("snapshots"):
+        return None
+    items = open_snapshot(workspace.store, str(id_)).ids()
+    return lambda id_: items.find(id_) >= 0
 
 
 def show(out: Console, found: Mapping[str, Any]) -> None:

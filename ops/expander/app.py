@@ -44,8 +44,8 @@ READ_SECONDS = 5.0
 """Seconds for a head, and then for a body: a few kilobytes that take longer will not arrive."""
 MAX_BODY_BYTES = 65_536
 """Largest body in bytes: enough for the most queries of the greatest usual length."""
-MAX_QUERY_CHARS = 1024
-"""Longest query in characters: shoppers type tens, and a keyword keeps 256."""
+MAX_QUERY_CHARS = 16_384
+"""Longest query in characters: 1,000 words and more, though shoppers type few."""
 
 
 class ExpandRequest(BaseModel):

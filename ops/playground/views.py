@@ -35,6 +35,7 @@ from indexers.release.rules import Rule, rules_of
 from indexers.search import Found, Searcher
 from indexers.text import Lexical
 from indexers.workspace import Workspace
+from ops.expander.app import MAX_QUERY_CHARS
 from ops.expander.expander import Parts
 
 _OPEN = 8
@@ -47,7 +48,7 @@ _EXAMPLES = 6
 _REACHING = 25
 _MISSED = 25
 
-Text = Annotated[str, StringConstraints(max_length=4096)]
+Text = Annotated[str, StringConstraints(max_length=MAX_QUERY_CHARS)]
 ItemSnapshot = Annotated[str, StringConstraints(pattern=r"^item-r\d{3,}-[0-9a-f]{12}$")]
 QuerySnapshot = Annotated[str, StringConstraints(pattern=r"^query-r\d{3,}-[0-9a-f]{12}$")]
 Size = Annotated[int, Field(ge=1, le=200)]

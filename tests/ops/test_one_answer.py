@@ -1,0 +1,253 @@
+"""Same settings, same answer: `search`, the expander, the playground, shadow, `export run` and
+`evaluate` on 200 queries, in memory, on an index of CoGR's own and in a team's index.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.records import SIDES, Query
+from cogr.settings.serving import OpenSearchSettings
+from cogr.snapshots import open_snapshot
+from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.search import TIER
+from indexers.exports import run_of
+from indexers.generators.statistical import fitting, new_items
+from indexers.release import release
+from indexers.search import Searcher, search
+from indexers.workspace import Workspace
+from ops.shadow import SERVED, ExpanderClient, Search
+from tests.indexers.backends.opensearch_worlds import prefix_of
+from tests.ops.expander.expander_worlds import Running, running
+from tests.shops import read_jsonl, rebuild_here, write_jsonl, write_sample_part
+from trainers.evaluation import served
+
+SIZE = 20
+RULES = """rule,query,item,keyword
+pin,black shelf,ITEM-003,
+synonym,settee,,sofa
+add,guest bed,,sofa
+forbid,,,drawer
+"""
+
+
+@dataclass
+class Answers:
+    """What each way answers: way -> (keywords, source, ids of the set, the best ids)."""
+
+    ways: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def add(
+        self, way: str, keywords: Any, source: str, hits: Sequence[tuple[str, str]] | None
+    ) -> None:
+        own = None if hits is None else sorted(id_ for id_, tier in hits if tier == "set")
+        best = None if hits is None else [id_ for id_, _ in hits]
+        self.ways[way] = (keywords, source, own, best)
+
+
+@dataclass
+class World:
+    """A shop that serves, its expander with the playground, and its cluster, if it has one."""
+
+    workspace: Workspace
+    expander: Running
+    cluster: Cluster | None = None
+    own: bool = True
+    """Whether the index is CoGR's own."""
+
+
+def queries_of(workspace: Workspace) -> list[str]:
+    """Known and unknown ones, nothing, 1,000 words, other scripts, codes and ids."""
+    dataset = workspace.dataset
+    known = [query.text for query in dataset.all_queries()]
+    titles = [item.title for item in dataset.items]
+    words = sorted({word for title in titles for word in title.split()})
+    unknown = [f"{one} {other}" for one, other in zip(words, words[7:], strict=False)]
+    odd = [
+        *("", "?!", "沙发 灯", "диван", "سرير", "settee", "black settee", "drawer", "guest bed"),
+        *("ITEM-003", "item-003", "Item-003 ", "AB-12/3", "ab 12 3", "4711", "c++", "50%"),
+        " ".join(words * (1000 // len(words) + 1)),
+    ]
+    found = [*odd, *known, *(title.lower() for title in titles[:40]), *unknown]
+    return list(dict.fromkeys(found))[:200]
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A part of the sample shop, with ids in capitals, whose pair `statistical` wrote."""
+    folder = tmp_path_factory.mktemp("shop")
+    config = write_sample_part(folder)
+    for name, key in (("items", "id"), ("labels", "item")):
+        rows = read_jsonl(folder / f"data/{name}.jsonl")
+        write_jsonl(folder / f"data/{name}.jsonl", [{**r, key: r[key].upper()} for r in rows])
+    (folder / "rules.csv").write_text(RULES)
+    ruled = opened(config, f"publish.rules={folder}/rules.csv")
+    for side in SIDES:
+        rebuild_here(ruled, side)
+    return config
+
+
+def opened(shop: Path, *sets: str) -> Workspace:
+    settings = ("generator.name=statistical", "publish.tolerance=1", "serving.deadline=60")
+    return Workspace.open(shop, [*settings, *sets])
+
+
+def served_ids(shop: Path) -> list[str]:
+    return [id_ for id_ in opened(shop).backend.serving().values() if id_]
+
+
+@pytest.fixture(scope="module")
+def in_memory(shop: Path) -> Iterator[World]:
+    workspace = opened(shop)
+    with running(workspace, playground=True) as expander:
+        yield World(workspace, expander)
+
+
+@pytest.fixture(scope="module")
+def own_index(shop: Path, opensearch: OpenSearchSettings) -> Iterator[World]:
+    with prefix_of(opensearch) as cluster:
+        of = cluster.settings
+        workspace = opened(shop, f"opensearch.url={of.url}", f"opensearch.prefix={of.prefix}")
+        release(workspace, served_ids(shop), gate=False)
+        with running(workspace, playground=True) as expander:
+            yield World(workspace, expander, cluster)
+
+
+@pytest.fixture(scope="module")
+def team_index(shop: Path, opensearch: OpenSearchSettings) -> Iterator[World]:
+    """A strict index behind an alias, whose documents have other `_id`s than the items."""
+    with prefix_of(opensearch) as cluster:
+        of, catalog = cluster.settings, f"{cluster.settings.prefix}-catalog"
+        into = (f"serving.into.index={catalog}", "serving.into.id_field=sku")
+        texts = 'serving.into.text_fields=["title^2", "body"]'
+        url = (f"opensearch.url={of.url}", f"opensearch.prefix={of.prefix}")
+        workspace = opened(shop, *url, *into, texts)
+        fill(cluster, catalog, workspace)
+        release(workspace, served_ids(shop), gate=False)
+        with running(workspace, playground=True) as expander:
+            yield World(workspace, expander, cluster, own=False)
+
+
+def fill(cluster: Cluster, catalog: str, workspace: Workspace) -> None:
+    text = {"type": "text", "analyzer": "english"}
+    fields = {"title": text, "body": text, "sku": {"type": "keyword"}}
+    mappings = {"dynamic": "strict", "properties": fields}
+    body = {"mappings": mappings, "aliases": {catalog: {}}}
+    cluster.call("PUT", f"/{catalog}-v1", body=body, doing="making the catalogue")
+    for number, item in enumerate(workspace.dataset.items):
+        document = {"title": item.title, "body": item.text, "sku": item.id}
+        cluster.call("PUT", f"/{catalog}/_doc/{number}", body=document, doing="writing")
+    cluster.call("POST", f"/{catalog}/_refresh", doing="writing")
+
+
+def of_search(world: World, text: str, answers: Answers) -> None:
+    searcher = Searcher(world.workspace)
+    found = searcher.row_for(text)
+    hits = [(hit.id, hit.tier) for hit in searcher.find(found, SIZE).hits]
+    answers.add("search", dict(found.keywords), found.source, hits)
+
+
+def of_expander(world: World, text: str, answers: Answers) -> None:
+    said = world.expander.expand(text)
+    keywords = dict(zip(said["keywords"], said["weights"], strict=True))
+    hits = None
+    if world.cluster:
+        field = "item_id" if world.own else "sku"
+        body = {"query": said["clause"], "size": SIZE, "fields": [field]}
+        body["sort"] = [{"_score": "desc"}, {field: "asc"}]
+        path, params = f"/{said['index']}/_search", {"search_type": "dfs_query_then_fetch"}
+        answer = world.cluster.call("POST", path, body=body, params=params, doing="searching")
+        hits = [
+            (hit["fields"][field][0], "set" if hit["sort"][0] >= TIER else "more")
+            for hit in answer["hits"]["hits"]
+        ]
+    answers.add("expander", keywords, said["source"], hits)
+
+
+def of_playground(world: World, text: str, answers: Answers) -> None:
+    pair = dict(
+        zip(("item", "query"), world.expander.parts.follower.pair.ids.values(), strict=True)
+    )
+    asked = {"query": text, "pairs": [pair], "size": SIZE}
+    said = world.expander.client.post("/playground/api/search", json=asked).json()["pairs"][0]
+    keywords = {one["text"]: one["weight"] for one in said["keywords"]}
+    hits = [(hit["id"], hit["tier"]) for hit in said["hits"]] if not world.cluster else None
+    answers.add("playground", keywords, said["source"], hits)
+
+
+def of_shadow(world: World, text: str, answers: Answers) -> None:
+    if world.cluster:
+        client = ExpanderClient(world.expander.url)
+        found = Search(world.cluster, SERVED, None, SIZE, "sku", client).ask(text)
+        answers.ways["shadow"] = (None, found.source, None, list(found.ids))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "in_memory",
+        pytest.param("own_index", marks=pytest.mark.server),
+        pytest.param("team_index", marks=pytest.mark.server),
+    ],
+)
+def test_all_ways_give_one_answer(place: str, request: pytest.FixtureRequest) -> None:
+    world: World = request.getfixturevalue(place)
+    texts = queries_of(world.workspace)
+    queries = [Query(f"n{at}", text) for at, text in enumerate(texts)]
+    dataset = world.workspace.dataset
+    asked = replace(dataset, queries={**dataset.queries, "test": queries}, relevant={})
+    workspace = world.workspace.with_dataset(asked)
+    run = run_of(world.workspace, queries, SIZE).hits
+    ids = world.workspace.backend.serving()
+    items, rows = (open_snapshot(workspace.store, str(ids[side])) for side in ("item", "query"))
+    whole = served(workspace, "test", items, rows)
+    sources = Counter[str]()
+    for query in queries:
+        answers = Answers()
+        for ask in (of_search, of_expander, of_playground, of_shadow):
+            ask(world, query.text, answers)
+        keywords, source, own, best = answers.ways["search"]
+        sources[source] += 1
+        answers.add("export run", None, "", [(hit.id, hit.tier) for hit in run[query.id]])
+        ranking = whole.rankings[query.id][:SIZE]
+        tiers = [(id_, "set" if id_ in whole.runs[query.id] else "more") for id_ in ranking]
+        answers.add("evaluate", None, "", tiers)
+        for way, (words, place_, set_, hits) in answers.ways.items():
+            told = (place, way, query.text[:60])
+            assert words in (None, keywords), told
+            assert place_ in ("", source) or (place_ == "cache" and source != "none"), told
+            assert set_ in (None, own), told
+            assert hits in (None, best), told
+    assert min(sources[source] for source in ("index", "model", "none")) > 0
+    assert len(texts) == 200
+
+
+def test_a_search_fits_nothing(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after the data changed, and after the fit is gone."""
+    text = "steel something unheard of"
+    before = search(opened(shop), text)
+    assert before.source == "model"
+    for module, name in ((fitting, "fit"), (new_items, "fit_cold")):
+        monkeypatch.setattr(module, name, pytest.fail)
+    items = shop.parent / "data/items.jsonl"
+    whole = items.read_text()
+    try:
+        items.write_text(f'{whole}{{"id": "NEW", "title": "Steel something", "text": ""}}\n')
+        after = search(opened(shop), text)
+        assert (after.keywords, after.source) == (before.keywords, "model")
+        assert search(opened(shop, "serving.live=none"), text).source == "none"
+    finally:
+        items.write_text(whole)
+    (shop.parent / "store/statistical").rename(shop.parent / "away")
+    try:
+        gone = search(opened(shop), text)
+        assert gone.source == "none"
+        assert "its fit is gone" in gone.note
+    finally:
+        (shop.parent / "away").rename(shop.parent / "store/statistical")
