@@ -181,7 +181,7 @@ class Search:
 
     def _id_field(self, index: str) -> str:
         if index not in self._own:
-            doing = f"looking at the index {index}"
+            doing = f"searching {index}"
             found = self.cluster.call("GET", f"/{index}", doing=doing, missing_ok=True) or {}
             states = [IndexState.read(name, answer) for name, answer in found.items()]
             self._own[index] = bool(states) and all(state.snapshot for state in states)

@@ -61,6 +61,9 @@ class World:
     own: bool = True
     """Whether the index is CoGR's own."""
 
+    def __post_init__(self) -> None:
+        self.searcher = Searcher(self.workspace)
+
 
 def queries_of(workspace: Workspace) -> list[str]:
     """Known and unknown ones, nothing, 1,000 words, other scripts, codes and ids."""
@@ -147,9 +150,8 @@ def fill(cluster: Cluster, catalog: str, workspace: Workspace) -> None:
 
 
 def of_search(world: World, text: str, answers: Answers) -> None:
-    searcher = Searcher(world.workspace)
-    found = searcher.row_for(text)
-    hits = [(hit.id, hit.tier) for hit in searcher.find(found, SIZE).hits]
+    found = world.searcher.row_for(text)
+    hits = [(hit.id, hit.tier) for hit in world.searcher.find(found, SIZE).hits]
     answers.add("search", dict(found.keywords), found.source, hits)
 
 
