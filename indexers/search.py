@@ -29,7 +29,6 @@ from indexers.serving import what_serves
 from indexers.tables import Table
 from indexers.workspace import Workspace
 
-APART = "Precomputed keywords are not used, because {}; publish a pair of one round."
 Source = Literal["given", "cache", "index", "model", "none"]
 _SPOKEN: Mapping[Source, str] = {
     "given": "given",
@@ -110,7 +109,7 @@ class Searcher:
             raise SnapshotError(f"No item snapshot serves: run {advice}.")
         self.item = self.pair.item.snapshot
         self.query = self.pair.ids["query"]
-        self.notes = [APART.format(self.pair.mismatch)] if self.pair.mismatch else []
+        self.notes = [*self.pair.problems]
 
     @cached_property
     def rules(self) -> Rules:

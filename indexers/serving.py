@@ -1,53 +1,176 @@
-"""What serves: one look at it for every command that shows, verifies or searches it. The backend
-sees the pair of snapshots and where it is; here it is compared with what was published last, so
-that a half of a pair is told from a whole one, and with the command that mends it.
+"""What serves: one look at it for every command that shows, verifies or searches it, and for the
+query expander.
+
+A backend sees the pair of snapshots and where it is (`Backend.pair`). Here it is compared with what
+was published, so that a half of a pair is told from a whole one, and joined with the command that
+mends it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from cogr.records import Side
-from indexers.backends import Pair
-from indexers.release import destination
-from indexers.release.order import History
+from cogr.records import SIDES, ProgressBar, Side
+from cogr.snapshots import (
+    Manifest,
+    damaged_snapshots,
+    list_snapshots,
+    open_snapshot,
+    side_of,
+)
+from indexers.backends import Listed, Pair
+from indexers.release import order
+from indexers.release.external import ForeignIndex
+from indexers.release.rules import rules_of
 from indexers.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Published:
+    """What was published together, and since when, in UTC."""
+
+    time: str
+    ids: Mapping[Side, str]
+
+    @property
+    def name(self) -> str:
+        """The name of the pair for people, such as 2026-01-31 03:00:07."""
+        return self.time.replace("T", " ").rstrip("Z")
+
+
+def published(workspace: Workspace) -> list[Published]:
+    """What was published to where the settings let snapshots serve, oldest first. Raises
+    StorageError where the history is damaged.
+    """
+    into, found = workspace.settings.serving.into, list[Published]()
+    items = f"{into.index}/{into.field}" if into.index else "item"
+    for entry in order.read_history(workspace.store, workspace.backend.catalogue):
+        there = {"item": entry["serving"].get(items), "query": entry["serving"].get("query")}
+        ids: dict[Side, str] = {side: id_ for side in SIDES if (id_ := there[side])}
+        if not found or found[-1].ids != ids:
+            found.append(Published(entry["time"], ids))
+    return found
 
 
 def what_serves(workspace: Workspace) -> Pair:
     """What serves now, with its flaws. Raises ServiceError, StorageError, and UserError as
     `destination`.
     """
-    return judged(workspace.backend.pair(), last_published(workspace))
+    return judged(workspace.backend.pair(counted=True), published(workspace))
 
 
-def last_published(workspace: Workspace) -> Sequence[Mapping[Side, str]]:
-    """The pairs that have served where the settings let snapshots serve, the last one last."""
-    place = destination(workspace)
-    pairs = (
-        place.pair(entry["serving"]) for entry in History(place.store, place.catalogue).entries
-    )
-    return [{side: id_ for side, id_ in pair.items() if id_} for pair in pairs]
-
-
-def judged(pair: Pair, entries: Sequence[Mapping[Side, str]]) -> Pair:
-    """A pair with all its flaws: what a backend saw, a side that is gone, and sides that are not
-    one pair, or never served together. `advice` publishes again what was published last.
+def judged(pair: Pair, history: Sequence[Published]) -> Pair:
+    """A pair with all its flaws: what the backend saw, a side that is gone, two sides that are of
+    two rounds or were never published together. `advice` publishes again what was published last.
     """
-    last = entries[-1] if entries else {}
-    flaws = list(pair.flaws)
+    last = history[-1].ids if history else {}
+    flaws = [*pair.flaws]
     served = {side: id_ for side, id_ in pair.ids.items() if id_}
-    gone = [side for side in last if side not in served]
-    if gone and not flaws:
-        flaws += [f"no {side} snapshot serves, {last[side]} was published last" for side in gone]
-    elif served and "item" not in served and not flaws:
+    if pair.item is None and served and not flaws:
         flaws.append("no item snapshot serves")
+    if pair.query is None and "query" in last:
+        flaws.append("no query snapshot serves")
+    if not served and last and not flaws:
+        flaws.append("nothing serves")
     if pair.mismatch:
         flaws.append(pair.mismatch)
-    known = {id_ for entry in entries for id_ in entry.values()}
-    together = [entry for entry in entries if entry.items() >= served.items()]
-    if not gone and known & {*served.values()} and not together:
-        flaws.append(f"{' and '.join(served.values())} were never published together")
-    advice = " ".join(["cogr-index publish", *last.values()]) if flaws and last else ""
+    elif len(served) > 1 and not _together(served, history):
+        flaws.append(f"{pair.ids['item']} and {pair.ids['query']} were never published together")
+    advice = " ".join(["cogr-index publish", *last.values()]) if last else ""
     return replace(pair, flaws=tuple(flaws), advice=advice)
+
+
+def _together(served: Mapping[Side, str], history: Sequence[Published]) -> bool:
+    known = {id_ for one in history for id_ in one.ids.values()}
+    return known.isdisjoint(served.values()) or any(one.ids == served for one in history)
+
+
+def name_of(pair: Pair, history: Sequence[Published]) -> str:
+    """The name of a pair: the time at which it was published last; "" where it never was."""
+    served = {side: id_ for side, id_ in pair.ids.items() if id_}
+    return next((one.name for one in reversed(history) if one.ids == served), "")
+
+
+def verify(
+    workspace: Workspace, snapshot: str | None, bar: ProgressBar, *, every: bool
+) -> tuple[dict[str, Any], Sequence[str]]:
+    """Compare what serves, or one snapshot, with the store's files. Returns what was compared, by
+    snapshot, and sentences about what is wrong.
+
+    Args:
+        every: compare every document of CoGR's own indexes, not a sample. In an index of one's own
+            every document is compared.
+
+    Raises CheckFailedError at the first difference in an index of CoGR's own, SnapshotError, and as
+    `what_serves`.
+    """
+    pair, found, wrong = what_serves(workspace), dict[str, Any](), list[str]()
+    for id_ in [snapshot] if snapshot else filter(None, pair.ids.values()):
+        if workspace.settings.serving.into.index and pair.item and id_ == pair.item.snapshot:
+            merged = ForeignIndex(workspace).verify()
+            found[id_] = merged.as_dict()
+            if merged.coverage.lacking or merged.coverage.different:
+                wrong.append(merged.coverage.spoken(merged.index))
+            continue
+        opened = open_snapshot(workspace.store, id_)
+        with bar(f"documents of {id_}", opened.manifest.entities) as advance:
+            done = order.verify(workspace.backend, opened, every=every, advance=advance)
+        found[id_] = asdict(done)
+    pair = replace(pair, warnings=(*wrong, *pair.warnings))
+    return found, () if snapshot and not wrong else pair.problems
+
+
+def listing(workspace: Workspace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What serves and where, and one row a snapshot, oldest first.
+
+    `state` is serving, standby (pushed and whole), half-written, stored (in the store alone),
+    foreign (in the backend alone), or damaged: then `damage` says what is wrong with its files, and
+    `serving` whether it serves nevertheless. `pairs` names the pairs that it was published in.
+    """
+    backend, store, history = workspace.backend, workspace.store, published(workspace)
+    pair, into = judged(backend.pair(counted=True), history), workspace.settings.serving.into
+    pushed, damaged = {entry.snapshot: entry for entry in backend.list()}, damaged_snapshots(store)
+    stored = {one.id: one for one in list_snapshots(store) if one.id not in damaged}
+    serving: dict[str, Any] = {
+        "index": into.index or (pair.item.index if pair.item else ""),
+        "field": into.field if into.index else "",
+        "pair": name_of(pair, history),
+        "item": pair.ids["item"],
+        "query": pair.ids["query"],
+        "rules": len(rules_of(store, query).rules) if (query := pair.ids["query"]) in stored else 0,
+        "coverage": pair.coverage,
+        "problems": list(pair.problems),
+    }
+    rows = []
+    for id_ in dict.fromkeys((*damaged, *stored, *pushed)):
+        row = _row(id_, stored.get(id_), pushed.get(id_), serves=id_ in pair.ids.values())
+        names = dict.fromkeys(one.name for one in history if id_ in one.ids.values())
+        state = {"state": "damaged"} if id_ in damaged else {}
+        rows.append({**row, **state, "pairs": [*names], "damage": damaged.get(id_, "")})
+    return serving, rows
+
+
+def _row(
+    id_: str, manifest: Manifest | None, entry: Listed | None, *, serves: bool
+) -> dict[str, Any]:
+    state = "stored"
+    if serves:
+        state = "serving"
+    elif entry and manifest is None:
+        state = "foreign"  # Another store pushed it to the same cluster.
+    elif entry:
+        state = "standby" if entry.complete else "half-written"
+    return {
+        "snapshot": id_,
+        "side": side_of(id_),
+        "state": state,
+        "serving": serves,
+        "pushed": entry is not None and entry.complete,
+        "entities": manifest.entities if manifest else entry.documents if entry else None,
+        "keywords": manifest.keywords if manifest else None,
+        "generator": str(manifest.generator.get("kind", "")) if manifest else "",
+        "parent": manifest.parent if manifest else None,
+        "created": manifest.created if manifest else "",
+    }

@@ -105,6 +105,11 @@ def side_of(snapshot_id: str) -> Side:
     return "query" if snapshot_id.startswith("query-") else "item"
 
 
+def round_of(snapshot_id: str) -> int:
+    """The round that a snapshot id names."""
+    return int(snapshot_id.split("-")[1].removeprefix("r"))
+
+
 def check_side(snapshot_id: str, side: Side) -> None:
     """Refuse a snapshot of the other side. Raises SnapshotError."""
     if not snapshot_id.startswith(f"{side}-"):

@@ -143,6 +143,9 @@ class ServedSide:
     field: str = "keywords"
     id_type: str = ""
 
+    covered: float = 1.0
+    """In an index of one's own, the share of documents that had keywords when it was published."""
+
     @classmethod
     def of(cls, manifest: Manifest) -> ServedSide:
         """A snapshot of the store, wherever it is pushed to."""
@@ -151,14 +154,28 @@ class ServedSide:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What serves, seen at one moment. Either side may be absent. `flaws` are sentences about what
-    is missing or wrong; `advice` is the command that mends it, "" where nothing does.
+    """What serves, seen at one moment. Either side may be absent.
+
+    Attributes:
+        flaws: what is missing or wrong, so that answers lack keywords or mix two pairs.
+        warnings: what is less than it was, but still a whole pair.
+        advice: the command that mends it; "" where none is known.
+        coverage: share of the documents of an index of one's own that have keywords, where they
+            were counted.
     """
 
     item: ServedSide | None = None
     query: ServedSide | None = None
     flaws: tuple[str, ...] = field(default=(), compare=False)
+    warnings: tuple[str, ...] = field(default=(), compare=False)
     advice: str = field(default="", compare=False)
+    coverage: float | None = field(default=None, compare=False)
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """Flaws and warnings, as sentences, and last what to do."""
+        said = [f"{one[:1].upper()}{one[1:]}." for one in (*self.flaws, *self.warnings)]
+        return [*said, f"Run {self.advice}."] if said and self.advice else said
 
     @property
     def ids(self) -> Mapping[Side, str | None]:
@@ -227,9 +244,9 @@ class Backend(Protocol):
     def serving(self) -> Mapping[Side, str | None]:
         """The snapshot that serves each side, or None: the ids of `pair`."""
 
-    def pair(self) -> Pair:
-        """What serves, read by one request or from one file. `indexers.serving` compares it with
-        what was published last.
+    def pair(self, *, counted: bool = False) -> Pair:
+        """What serves, read by one request or from one file; `counted`: with the coverage of an
+        index of one's own. `indexers.serving` compares it with what was published.
         """
 
     def state(self, places: Sequence[str], /) -> Mapping[str, str | None]:

@@ -52,6 +52,7 @@ from cogr.snapshots import (
     check_side,
     open_snapshot,
     read_manifest,
+    round_of,
     rows_of,
     side_of,
 )
@@ -270,10 +271,17 @@ class MemoryBackend:
         known = self._read(_SERVING, _PAIR) or {}
         return {side: known.get(side) for side in SIDES}
 
-    def pair(self) -> Pair:
-        """What serves. Raises SnapshotError where a manifest is damaged."""
-        sides = {side: self._side(id_) for side, id_ in self.serving().items() if id_}
-        return Pair(sides.get("item"), sides.get("query"))
+    def pair(self, *, counted: bool = False) -> Pair:  # noqa: ARG002 (nothing to count)
+        """What serves. A damaged manifest is a flaw."""
+        sides: dict[Side, ServedSide] = {}
+        flaws = []
+        for side, id_ in self.serving().items():
+            try:
+                sides |= {side: self._side(id_)} if id_ else {}
+            except SnapshotError as error:
+                sides[side] = ServedSide(str(id_), "", round_of(str(id_)), "")
+                flaws.append(str(error).rstrip("."))
+        return Pair(sides.get("item"), sides.get("query"), tuple(flaws))
 
     def state(self, _places: Sequence[str], /) -> Mapping[str, str | None]:
         """What serves; there are no indexes of other teams."""

@@ -182,10 +182,6 @@ def _own_index(workspace: Workspace) -> ForeignIndex | None:
     return ForeignIndex(workspace) if workspace.settings.serving.into.index else None
 
 
-def _serving(workspace: Workspace) -> list[str]:
-    return [id_ for id_ in workspace.backend.serving().values() if id_]
-
-
 @app.command()
 @common_options()
 def rollback(
@@ -228,33 +224,22 @@ def verify(
     """Compare the backend with the snapshot: every document, the count, and live results bit for
     bit.
 
-    In the index of serving.into, compare the keywords of every document.
+    In the index of serving.into, compare the keywords of every document. Also check that what
+    serves is one pair, which was published together.
     """
+    from indexers.serving import verify as compare
+
     workspace = _workspace(call, into)
-    if index := _own_index(workspace):
-        found = index.verify()
-        call.show(f"Keywords in {index.target.name}", found.as_dict())
-        if found.coverage.lacking or found.coverage.different:
-            told = found.coverage.spoken(found.index)
-            raise CheckFailedError(f"{told}; run cogr-index publish --into {index.target.name}.")
-        return
-    ids = [snapshot] if snapshot else _serving(workspace)
-    if not ids:
+    found, problems = compare(workspace, snapshot, progress_bar, every=not quick)
+    if not found and not problems:
         raise UserError(
             "Nothing serves yet, so there is nothing to verify: run cogr-index rebuild, or name "
             "a snapshot."
         )
-    verified = {id_: _verified(call, id_, quick=quick) for id_ in ids}
-    call.show("", {"verified": verified}, told={f"{id_}: equal": verified[id_] for id_ in ids})
-
-
-def _verified(call: Call, id_: str, *, quick: bool) -> dict[str, Any]:
-    from cogr.snapshots import open_snapshot
-    from indexers.release import order
-
-    opened, backend = open_snapshot(call.workspace.store, id_), call.workspace.backend
-    with progress_bar(f"documents of {id_}", opened.manifest.entities) as advance:
-        return asdict(order.verify(backend, opened, every=not quick, advance=advance))
+    told = {f"{id_}{': equal' if not problems else ''}": one for id_, one in found.items()}
+    call.show("", {"verified": found, "problems": problems}, told=told)
+    if problems:
+        raise CheckFailedError(" ".join(problems))
 
 
 @app.command()

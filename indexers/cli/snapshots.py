@@ -5,10 +5,11 @@ Options and output only; the work is in the packages beside.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
@@ -25,15 +26,29 @@ if TYPE_CHECKING:
 
 @common_options()
 def list_(call: Call) -> None:
-    """List all snapshots: whether they serve, their contents and age."""
-    from indexers.release.inventory import listing
+    """Say what serves and where, and list all snapshots: the pairs that they were published in,
+    their contents and age.
+    """
+    from indexers.serving import listing
 
-    rows = listing(call.workspace)
-    shown = pick(rows, {name: name for name in ("snapshot", "state", "created", "entities")})
+    serving, rows = listing(call.workspace)
+    columns = {name: name for name in ("snapshot", "state", "pair", "created", "entities")}
+    shown = pick([{**row, "pair": ", ".join(row["pairs"][-2:])} for row in rows], columns)
     damaged = [row for row in rows if row["state"] == "damaged"]
     notes = [f"{row['damage']}{' It serves.' if row['serving'] else ''}" for row in damaged]
-    title = "" if rows else "No snapshot yet: run cogr-index rebuild."
-    call.emit({"snapshots": rows}, Table(title, shown, notes).show)
+    title = _serves(serving) if rows else "No snapshot yet: run cogr-index rebuild."
+    table = Table(title, shown, [*notes, *serving["problems"]])
+    call.emit({"serving": serving, "snapshots": rows}, table.show)
+
+
+def _serves(serving: Mapping[str, Any]) -> str:
+    if not serving["item"] and not serving["query"]:
+        return f"Nothing serves{' in ' if serving['index'] else ''}{serving['index']}"
+    where = f"{serving['index']} (field {serving['field']})" if serving["field"] else "CoGR's index"
+    named = f"the pair of {serving['pair']}" if serving["pair"] else "an unpublished pair"
+    rules = f", {serving['rules']} rules" if serving["rules"] else ""
+    share = f", {serving['coverage']:.0%} of the documents" if serving["coverage"] else ""
+    return f"In {where} serves {named}{rules}{share}"
 
 
 @common_options()

@@ -233,6 +233,7 @@ class ForeignIndex(Destination):
                 f"{id_}, such as {found.first['different'][0]!r}: something else writes to it; let "
                 "it leave the field alone and run the same command again."
             )
+        add_field(self._cluster, target, id_, found.share)
         say(f"{'Warning: only ' if found.share < LOW else ''}{found.spoken(target.index)}.")
         return written, found
 

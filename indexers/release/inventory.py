@@ -1,5 +1,4 @@
-"""The snapshots of store and backend (`cogr-index list`), and the removal of old ones (`cogr-index
-prune`).
+"""The removal of old snapshots: `cogr-index prune`.
 
 Pruning removes old snapshots from the backend and, where asked, from the store, but never one in
 use. In use are the snapshots that an alias of this backend names, that a rollback would go back to,
@@ -13,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from cogr.errors import SnapshotError
 from cogr.records import SIDES, Say, Side
@@ -28,57 +26,13 @@ from cogr.snapshots import (
 )
 from cogr.snapshots.texts import TEXTS, files_of
 from cogr.store import Store
-from indexers.backends import Backend, Listed
+from indexers.backends import Backend
 from indexers.backends.memory import INDEXES, index_name_of
 from indexers.generators.statistical.generator import old_fits
 from indexers.lease import Lease, awaited_lease, lease_to_switch
 from indexers.release.order import History, State, kept_histories, previous
-from indexers.workspace import Workspace
 
 _ID = re.compile(rb"\b" + ID.pattern.encode() + rb"\b")
-
-
-def listing(workspace: Workspace) -> list[dict[str, Any]]:
-    """One row a snapshot, oldest first.
-
-    `state` is serving, standby (pushed and whole), half-written, stored (in the store alone),
-    foreign (in the backend alone), or damaged: then `damage` says what is wrong with its files, and
-    `serving` whether it serves nevertheless.
-    """
-    backend, store = workspace.backend, workspace.store
-    pushed, damaged = {entry.snapshot: entry for entry in backend.list()}, damaged_snapshots(store)
-    stored = {one.id: one for one in list_snapshots(store) if one.id not in damaged}
-    ids = dict.fromkeys((*damaged, *stored, *pushed))
-    return [_row(id_, stored.get(id_), pushed.get(id_), damaged.get(id_)) for id_ in ids]
-
-
-def _row(
-    id_: str, manifest: Manifest | None, entry: Listed | None, damage: str | None
-) -> dict[str, Any]:
-    entities = manifest.entities if manifest else entry.documents if entry else None
-    return {
-        "snapshot": id_,
-        "side": side_of(id_),
-        "state": "damaged" if damage else _state(manifest, entry),
-        "serving": entry is not None and entry.serving,
-        "pushed": entry is not None and entry.complete,
-        "entities": entities,
-        "keywords": manifest.keywords if manifest else None,
-        "generator": str(manifest.generator.get("kind", "")) if manifest else "",
-        "parent": manifest.parent if manifest else None,
-        "created": manifest.created if manifest else "",
-        "damage": damage or "",
-    }
-
-
-def _state(manifest: Manifest | None, entry: Listed | None) -> str:
-    if entry is None:
-        return "stored"
-    if entry.serving:
-        return "serving"
-    if manifest is None:
-        return "foreign"  # Another store pushed it to the same cluster.
-    return "standby" if entry.complete else "half-written"
 
 
 @dataclass(frozen=True)

@@ -289,14 +289,13 @@ def _add_state_routes(app: FastAPI, parts: Parts, page: str) -> None:
 
     @app.get("/readyz", responses={503: {"description": "Still starting, or without keywords"}})
     async def readyz(response: Response) -> dict[str, Any]:
-        """Whether queries are answered, and the index of `serving.into` has its keywords.
+        """Whether queries are answered, and what serves is a whole pair; else `problems` says what
+        is missing or wrong and which command mends it.
 
         An unreachable upstream does not change it: the fallback, the query alone, is an answer too.
         """
         follower = parts.follower
-        into, seen = parts.settings.into.index, follower.seen_ago is not None
-        lost = into and seen and follower.pair.item is None
-        ready = follower.looked.is_set() and not lost
+        ready = follower.looked.is_set() and not follower.pair.flaws
         response.status_code = 200 if ready else 503
         return {"ready": ready, **parts.state()}
 

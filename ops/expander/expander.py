@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
@@ -30,6 +30,7 @@ from cogr.snapshots import Row
 from indexers.backends import Pair
 from indexers.release.rules import Rules, rules_of
 from indexers.search import PLACES, Found, Place, together
+from indexers.serving import Published, judged, published
 from indexers.workspace import Workspace
 from ops.expander.live_models import Models
 from ops.expander.precomputed import Cache, QueryIndex, make_index
@@ -114,14 +115,12 @@ class Follower:
     async def _follow(self, pair: Pair) -> None:
         if pair != self.pair:
             log.info("The pair %s serves now.", pair.name)
-            if pair.mismatch:
-                log.warning(
-                    "Precomputed keywords are not used, because %s; publish a pair of one round.",
-                    pair.mismatch,
-                )
             await self._changed(pair)
-            self.pair = pair
             self._metrics.round.set(pair.round)
+        if pair.flaws != self.pair.flaws:
+            log.warning("What serves: %s", " ".join(pair.problems) or "it is a whole pair again.")
+        self.pair = pair
+        self._metrics.flaws.set(len(pair.flaws))
 
     def _failed(self, error: Exception) -> None:
         expected = isinstance(error, UnavailableError | BadAnswerError)
@@ -132,6 +131,32 @@ class Follower:
             log.warning(said, error, self.pair.name, exc_info=None if expected else error)
         cause = error.__cause__ if isinstance(error, UnavailableError) else None
         self.problem = type(cause or error).__name__
+
+
+HISTORY_SECONDS = 15.0
+"""Seconds between two reads of what was published."""
+_STORE_SECONDS = 5.0
+
+
+class JudgedPair:
+    """The pair that an index sees, compared with what was published. The store is read when the
+    pair changes, and at intervals; while it is away, what it said last counts.
+    """
+
+    def __init__(self, index: QueryIndex, workspace: Workspace) -> None:
+        self._index, self._workspace = index, workspace
+        self._history: Sequence[Published] = ()
+        self._of, self._read = "", 0.0
+
+    async def read(self) -> Pair:
+        """Raises as `QueryIndex.pair`."""
+        pair, now = await self._index.pair(), time.monotonic()
+        if pair.name != self._of or now - self._read > HISTORY_SECONDS:
+            with suppress(CogrError, TimeoutError):
+                async with asyncio.timeout(_STORE_SECONDS):
+                    self._history = await asyncio.to_thread(published, self._workspace)
+            self._of, self._read = pair.name, now
+        return judged(pair, self._history)
 
 
 class Expander:
@@ -277,6 +302,7 @@ class Parts:
             "pair_matches": pair.matches,
             "pair_seen_seconds_ago": self.follower.seen_ago,
             "pair_problem": self.follower.problem or None,
+            "problems": list(pair.problems),
             "cache": self.cache is not None,
             "model": self.models.state,
         }
@@ -318,6 +344,6 @@ def make_parts(
             before = follower.pair.name
             expander.rules = {before: expander.rules.get(before, rules), pair.name: rules}
 
-    follower = Follower(index.pair, changed, follow_seconds, metrics)
+    follower = Follower(JudgedPair(index, workspace).read, changed, follow_seconds, metrics)
     expander = Expander(cache, index, models, follower, settings, metrics)
     return Parts(serving, metrics, cache, index, models, follower, expander)

@@ -27,9 +27,9 @@ from cogr.settings.serving import OpenSearchSettings, ServingSettings
 from cogr.snapshots import Row
 from cogr.snapshots.writing import HEAVIEST
 from cogr.store import Store
-from indexers.backends import Pair, ServedSide
+from indexers.backends import Pair
 from indexers.backends.opensearch.search import lookup_body
-from indexers.backends.opensearch.serving import pair_of, request_of
+from indexers.backends.opensearch.serving import count_of, pair_of, request_of, with_count
 from indexers.rebuild.fleet.broker import PREFIX, url_of
 from indexers.workspace import Workspace
 from ops.expander.upstream import (
@@ -82,6 +82,7 @@ class ClusterIndex:
         self._upstream = Upstream("opensearch", metrics, (OpenSearchException,))
         self._prefix, self._into = cluster.prefix, settings.into
         self._metrics, self._counted = metrics, 0.0
+        self._told: tuple[str, Any] = ("", None)
 
     async def pair(self) -> Pair:
         """What serves (`backends.opensearch.serving`), read by one request."""
@@ -98,28 +99,25 @@ class ClusterIndex:
             pair = pair_of(found, self._prefix, self._into)
         except ServiceError as error:
             raise BadAnswerError(str(error)) from error
-        if self._into.index:
-            await self._count(pair.item)
-        return pair
+        return await self._counting(pair) if self._into.index else pair
 
-    async def _count(self, item: ServedSide | None) -> None:
-        if item is None:
+    async def _counting(self, pair: Pair) -> Pair:
+        field, told = self._told
+        if pair.item is None:
             self._metrics.coverage.set(0)
-            self._counted = 0.0
-        elif time.monotonic() - self._counted > COUNT_SECONDS:
-            held = {"filter": {"exists": {"field": item.field}}}
-            body = {"size": 0, "track_total_hits": True, "aggs": {"held": held}}
-            path = f"/{item.index}/_search"
-            params = {"filter_path": "hits.total,aggregations"}
+            return pair
+        if field != pair.item.field or time.monotonic() - self._counted > COUNT_SECONDS:
+            path, params, body = count_of(pair.item)
             with suppress(UnavailableError):
-                found = await self._upstream.call(
+                told = await self._upstream.call(
                     lambda: self._request("POST", path, params, body), self._seconds
                 )
-                share = found["aggregations"]["held"]["doc_count"] / max(
-                    1, found["hits"]["total"]["value"]
-                )
-                self._metrics.coverage.set(share)
+                self._told = pair.item.field, told
             self._counted = time.monotonic()
+        if told and self._told[0] == pair.item.field:
+            pair = with_count(pair, told)
+            self._metrics.coverage.set(pair.coverage or 0.0)
+        return pair
 
     async def lookup(self, pair: Pair, text: str) -> Row | None:
         if pair.query is None or not pair.matches:

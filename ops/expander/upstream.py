@@ -56,9 +56,11 @@ class Metrics:
         self.round = gauge("round", "Round of the pair that is followed; -1 for none")
         self.followed = gauge("pair_seen_timestamp_seconds", "When the serving pair was last seen")
         self.coverage = gauge(
-            "coverage", "Share of the documents of serving.into with keywords; 0 without the field"
+            "coverage",
+            "Share of the documents of serving.into.index with keywords; 0 without the field",
         )
         self.coverage.set(math.nan)
+        self.flaws = gauge("flaws", "What is missing or wrong in the pair that serves; see /readyz")
         self.bugs = counter("bugs", "Unexpected errors; the log has their tracebacks")
 
     def page(self) -> bytes:

@@ -53,9 +53,11 @@ from indexers.backends.opensearch.search import KEYWORDS, OWN, Fields
 from indexers.backends.opensearch.serving import (
     Answer,
     aliased,
+    count_of,
     fields_of,
     pair_of,
     request_of,
+    with_count,
 )
 
 
@@ -179,9 +181,15 @@ class OpenSearchBackend:
         """The snapshot that serves each side, or None."""
         return self.pair().ids
 
-    def pair(self) -> Pair:
+    def pair(self, *, counted: bool = False) -> Pair:
         """What serves: what the aliases name, or for items a field of the index of `into`."""
-        return pair_of(self._asked(self._into), self.prefix, self._into)
+        pair = pair_of(self._asked(self._into), self.prefix, self._into)
+        if counted and self._into.index and pair.item:
+            path, params, body = count_of(pair.item)
+            doing = f"counting the documents of {pair.item.index}"
+            answer = self.cluster.call("POST", path, body=body, params=params, doing=doing)
+            pair = with_count(pair, answer)
+        return pair
 
     def list(self) -> Sequence[Listed]:
         """Every pushed snapshot under the prefix."""

@@ -165,13 +165,21 @@ def _flaws(state: IndexState) -> Iterator[str]:
         )
 
 
-def add_field(cluster: Cluster, target: Target, snapshot_id: str) -> str:
-    """Add a snapshot's field to the mapping, unless it is there. Returns its name."""
+def add_field(
+    cluster: Cluster, target: Target, snapshot_id: str, covered: float | None = None
+) -> str:
+    """Add a snapshot's field to the mapping, unless it is there, with what wrote it: the id field,
+    and when it is filled the share of documents that it covers. Returns its name.
+    """
     name = field_of(target.field, snapshot_id)
+    if covered is None and name in target.fields:
+        return name
     mapping: dict[str, Any] = {"type": "keyword", "norms": True, "index_options": "freqs"}
-    mapping["meta"] = {"normaliser": NORMALISER}
+    mapping["meta"] = {"normaliser": NORMALISER, "id_field": target.id_field}
     if cluster.version.has_use_similarity:
         mapping["use_similarity"] = True
+    if covered is not None:
+        mapping["meta"]["covered"] = f"{covered:.4f}"
     _map(cluster, target, name, mapping, f"adding the field {name} to {target.index}")
     return name
 

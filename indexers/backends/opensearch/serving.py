@@ -7,7 +7,8 @@ answer means is decided here alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -16,6 +17,7 @@ from pydantic_core import to_json
 from cogr.errors import ServiceError
 from cogr.records import SIDES, Side
 from cogr.settings.serving import IntoSettings
+from cogr.snapshots import round_of
 from indexers.backends import Pair, ServedSide
 from indexers.backends.opensearch.foreign_field import field_in, snapshot_of
 from indexers.backends.opensearch.indexes import alias_name
@@ -77,15 +79,10 @@ def pair_of(found: Answer, prefix: str, into: IntoSettings) -> Pair:
             )
         if names:
             sides[side] = _by_meta(names[0], found[names[0]]["mappings"]["_meta"])
-    flaws: list[str] = []
-    if into.index:
-        sides.pop("item", None)
-        item = _by_field(found, into)
-        if isinstance(item, str):
-            flaws.append(item)
-        else:
-            sides["item"] = item
-    return Pair(sides.get("item"), sides.get("query"), tuple(flaws))
+    if not into.index:
+        return Pair(sides.get("item"), sides.get("query"))
+    item, flaws = _by_field(found, into)
+    return Pair(item, sides.get("query"), tuple(flaws))
 
 
 def _by_meta(name: str, meta: Mapping[str, Any]) -> ServedSide:
@@ -97,18 +94,54 @@ def _by_meta(name: str, meta: Mapping[str, Any]) -> ServedSide:
         ) from error
 
 
-def _by_field(found: Answer, into: IntoSettings) -> ServedSide | str:
+def _by_field(found: Answer, into: IntoSettings) -> tuple[ServedSide | None, Sequence[str]]:
     names = [n for n, index in found.items() if into.index in (n, *index.get("aliases", {}))]
     if len(names) != 1:
-        return f"{into.index} names {' and '.join(sorted(names)) or 'no index'}"
+        return None, [f"{into.index} names {' and '.join(sorted(names)) or 'no index'}"]
     properties = found[names[0]].get("mappings", {}).get("properties", {})
     path = str(properties.get(into.field, {}).get("path", ""))
     if (snapshot := snapshot_of(into.field, path)) is None:
-        return f"{into.index} names {names[0]}, which lacks the field {into.field}"
-    normaliser = str(properties.get(path, {}).get("meta", {}).get("normaliser", ""))
-    round_ = int(snapshot.split("-")[1].removeprefix("r"))
-    id_type = str(field_in(properties, into.id_field).get("type", ""))
-    return ServedSide(snapshot, into.index, round_, normaliser, path, id_type)
+        return None, [f"{into.index} names {names[0]}, which lacks the field {into.field}"]
+    meta: Mapping[str, str] = properties.get(path, {}).get("meta", {})
+    normaliser, share = meta.get("normaliser", ""), float(meta.get("covered", 1))
+    round_, id_type = round_of(snapshot), field_in(properties, into.id_field).get("type", "")
+    item = ServedSide(snapshot, into.index, round_, normaliser, path, str(id_type), share)
+    if (id_field := meta.get("id_field", into.id_field)) == into.id_field:
+        return item, []
+    return item, [
+        f"the keywords of {into.index} were written by the field {id_field}, and "
+        f"serving.into.id_field is {into.id_field}"
+    ]
+
+
+KEPT = 0.95
+"""Share of the documents with keywords at least, of what it was when they were published. New
+products have none until the next publish.
+"""
+HALF = 0.5
+"""Below this share of them it is no longer what was published."""
+
+
+def count_of(item: ServedSide) -> tuple[str, dict[str, str], dict[str, Any]]:
+    """Path, parameters and body of the request that counts the documents with keywords."""
+    held = {"filter": {"exists": {"field": item.field}}}
+    body = {"size": 0, "track_total_hits": True, "aggs": {"held": held}}
+    return f"/{item.index}/_search", {"filter_path": "hits.total,aggregations"}, body
+
+
+def with_count(pair: Pair, answer: Mapping[str, Any]) -> Pair:
+    """A pair with its coverage, and what that says."""
+    every, held = answer["hits"]["total"]["value"], answer["aggregations"]["held"]["doc_count"]
+    share = held / max(1, every)
+    if pair.item is None or share >= KEPT * pair.item.covered:
+        return replace(pair, coverage=share)
+    told = (
+        f"only {held} of {every} documents of {pair.item.index} have keywords, at the publish "
+        f"{pair.item.covered:.0%} had"
+    )
+    if share < HALF * pair.item.covered:
+        return replace(pair, coverage=share, flaws=(*pair.flaws, told))
+    return replace(pair, coverage=share, warnings=(*pair.warnings, told))
 
 
 def fields_of(into: IntoSettings, item: ServedSide | None) -> Fields:

@@ -295,7 +295,7 @@ def test_a_switch_to_two_rounds_is_refused_or_said_aloud(
     assert (overruled.status, overruled.err.count("Warning: ")) == (0, 1)
     found = cogr_index(*asked)
     assert found.json["source"] != "index"
-    assert f"Precomputed keywords are not used, because {why}" in found.err
+    assert f"{why[0].upper()}{why[1:]}. Run cogr-index publish" in found.err
     assert cogr_index("rollback", "--to", memory.items[2].id).err.count("Warning: ") == 1
     pair = cogr_index("publish", memory.items[0].id, memory.queries[0].id)
     assert (pair.status, pair.err.count("Warning: ")) == (0, 0)

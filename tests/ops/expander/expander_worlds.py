@@ -129,7 +129,8 @@ def running(
     url = f"http://127.0.0.1:{address[1]}"
     try:
         with httpx.Client(base_url=url, timeout=20) as client:
-            wait_for(lambda: is_ready(client))
+            wait_for(parts.follower.looked.is_set)
+            wait_for(lambda: is_up(client))
             yield Running(url, parts, client)
     finally:
         loops[0].call_soon_threadsafe(server.stop)
@@ -137,9 +138,9 @@ def running(
         assert not thread.is_alive()
 
 
-def is_ready(client: httpx.Client) -> bool:
+def is_up(client: httpx.Client) -> bool:
     try:
-        return client.get("/readyz").status_code == 200
+        return client.get("/healthz").status_code == 200
     except httpx.TransportError:
         return False
 

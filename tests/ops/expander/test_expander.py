@@ -187,8 +187,10 @@ def test_query_keywords_of_another_round_are_not_used(
     with running(opened) as expander:
         wait_for(lambda: expander.parts.follower.pair.round == 1)
         assert expander.expand("green couch")["source"] == "none"
-        assert expander.client.get("/readyz").json()["pair_matches"] is False
-    assert "because the items are of round 1 and the queries of round 0" in caplog.text
+        ready = expander.client.get("/readyz")
+        assert (ready.status_code, ready.json()["pair_matches"]) == (503, False)
+        assert expander.metric("cogr_expander_flaws") == 1
+    assert "The items are of round 1 and the queries of round 0" in caplog.text
 
 
 @pytest.mark.slow

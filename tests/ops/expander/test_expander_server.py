@@ -22,7 +22,7 @@ import pytest
 
 from ops.expander.app import HEAD_BYTES, READ_SECONDS
 from tests.commands import Command
-from tests.ops.expander.expander_worlds import is_ready, running, wait_for, workspace
+from tests.ops.expander.expander_worlds import is_up, running, wait_for, workspace
 
 BODY = b'{"query": "Green sofa"}'
 LENGTH = b"Content-Length: %d" % len(BODY)
@@ -58,7 +58,7 @@ def served(
             word for line in process.stderr for word in line.split() if word.endswith("/expand")
         )
         with httpx.Client(base_url=url.removesuffix("/expand"), timeout=60) as client:
-            wait_for(lambda: is_ready(client))
+            wait_for(lambda: is_up(client))
         yield process, url.removesuffix("/expand")
         process.terminate()
 
