@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cogr.records import SIDES, ProgressBar, Side
+from cogr.records import ProgressBar, Side
 from cogr.snapshots import (
     Manifest,
     damaged_snapshots,
@@ -47,8 +48,9 @@ def published(workspace: Workspace) -> list[Published]:
     into, found = workspace.settings.serving.into, list[Published]()
     items = f"{into.index}/{into.field}" if into.index else "item"
     for entry in order.read_history(workspace.store, workspace.backend.catalogue):
-        there = {"item": entry["serving"].get(items), "query": entry["serving"].get("query")}
-        ids: dict[Side, str] = {side: id_ for side in SIDES if (id_ := there[side])}
+        places: dict[Side, str] = {"item": items, "query": "query"}
+        there = entry["serving"]
+        ids = {side: there[place] for side, place in places.items() if place in there}
         if not found or found[-1].ids != ids:
             found.append(Published(entry["time"], ids))
     return found
@@ -82,9 +84,18 @@ def judged(pair: Pair, history: Sequence[Published]) -> Pair:
     return replace(pair, flaws=tuple(flaws), advice=advice)
 
 
+SWITCHING = timedelta(minutes=1)
+"""Time that a switch may take; a half pair is one only after it."""
+
+
 def _together(served: Mapping[Side, str], history: Sequence[Published]) -> bool:
     known = {id_ for one in history for id_ in one.ids.values()}
-    return known.isdisjoint(served.values()) or any(one.ids == served for one in history)
+    if known.isdisjoint(served.values()) or any(one.ids == served for one in history):
+        return True
+    # A switch under way: the field of an index of one's own follows the alias of the queries.
+    newest = {id_ for one in history[-2:] for id_ in one.ids.values()}
+    since = datetime.now(UTC) - datetime.fromisoformat(history[-1].time)
+    return newest >= {*served.values()} and since < SWITCHING
 
 
 def name_of(pair: Pair, history: Sequence[Published]) -> str:
