@@ -1,5 +1,8 @@
 """Keywords: `normalise` for both sides and for serving, `parse` for what a generator wrote,
-`self_keyword` for an entity's own text.
+`self_keyword` for an entity's own text; and `query_key`, by which a query's text is looked up.
+
+A key and an own keyword differ: "(C++)" and "C++" are two queries with labels of their own, but
+either may find an item with the keyword "c++".
 
 Nothing here knows about models, snapshots or indexes. The rules have a version, `NORMALISER`, that
 goes into every snapshot's manifest: snapshots of different versions never meet.
@@ -7,13 +10,14 @@ goes into every snapshot's manifest: snapshots of different versions never meet.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable
 from itertools import accumulate
 
-NORMALISER = "cogr-2"
-"""Version of `normalise`, `self_keyword` and `parse`.
+NORMALISER = "cogr-3"
+"""Version of `normalise`, `self_keyword`, `query_key` and `parse`.
 
 Any change of their output needs a new one.
 """
@@ -21,7 +25,8 @@ Any change of their output needs a new one.
 MAX_KEYWORD_CHARS = 256
 """Cap on a keyword's length in code points.
 
-`normalise` cuts there; `parse` drops what is longer, as a run-on.
+`normalise` cuts there; `parse` drops what is longer, as a run-on. Of a longer query or title a hash
+stands for what is cut off.
 """
 
 _READ_AT_MOST = 16 * MAX_KEYWORD_CHARS
@@ -34,7 +39,10 @@ _OUTER = (
     + "¡¿«»‘’‚‛“”„‟‹›•‣◦⁃∙·●○■□▪▫►▶–—―…"
     + "、。〈〉《》「」『』【】〔〕〖〗،؛؟।！？：；，．（）［］｛｝～"
 )
+# What means something where it is glued to what follows: .net, <5 kg, >= 3, -20 °c.
+_SIGN = re.compile(r"(?<![-=.<>])(?:(?:-|[<>]=? ?)\.?(?=\d)|\.(?=\w))")
 _NUMBERING = re.compile(r"(?:[(\[]?\d{1,3}[.):\]]\s+|#+\s+)+")
+_NUMBERED = re.compile(r"(?:#+\s+)*[(\[]?(\d{1,3})[.):\]]\s+")
 # Commas, semicolons and line ends, Latin, CJK and Arabic, with the variants that NFKC turns into
 # one of them.
 _SEPARATORS = re.compile(
@@ -56,52 +64,91 @@ def normalise(text: str) -> str:
     outer punctuation, quotes, list marks and numbering stripped, cut at `MAX_KEYWORD_CHARS`.
     Idempotent. Never raises on any string.
     """
-    text = text[:_READ_AT_MOST] if len(text) > _READ_AT_MOST else text
+    return _stripped(text[:_READ_AT_MOST])
+
+
+def _stripped(text: str, *, own: bool = False) -> str:
+    # An own text is not cut, and keeps the number that it begins with.
     while True:
-        once = _ascii_pass(text) if text.isascii() else _unicode_pass(text)
+        once = _without_outer(_ascii_fold(text) if text.isascii() else _unicode_fold(text), own)
         if once == text:
             return once
         text = once
 
 
-def _ascii_pass(text: str) -> str:
+def _ascii_fold(text: str) -> str:
     text = " ".join(text.lower().split())
-    if not text.isprintable():
-        text = " ".join("".join(c for c in text if c.isprintable()).split())
-    return _strip_outer(text)
+    return text if text.isprintable() else " ".join("".join(filter(str.isprintable, text)).split())
 
 
-def _unicode_pass(text: str) -> str:
+def _unicode_fold(text: str) -> str:
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     text = " ".join(text.split())
     text = "".join(c for c in text if unicodedata.category(c) not in _DROPPED)
-    return _ascii_pass(text) if text.isascii() else _strip_outer(text)
+    return _ascii_fold(text) if text.isascii() else text
 
 
-def _strip_outer(text: str) -> str:
-    if match := _NUMBERING.match(text):
+def _without_outer(text: str, own: bool) -> str:
+    if own:
+        text = _NUMBERED.sub(r"\1 ", text, count=1) if _NUMBERED.match(text) else text
+    elif match := _NUMBERING.match(text):
         text = text[match.end() :]
-    return text.strip(_OUTER)[:MAX_KEYWORD_CHARS].strip(_OUTER)
+    stripped = text.lstrip(_OUTER)
+    begin = len(text) - len(stripped)
+    if stripped and begin and (sign := _SIGN.search(text, max(0, begin - 4), begin + 1)):
+        begin = sign.start() if sign.end() == begin else begin
+    return text[begin : None if own else begin + MAX_KEYWORD_CHARS].rstrip(_OUTER)
+
+
+def folded(text: str) -> str:
+    """A query's text without what no shopper tells apart: NFKC, casefold, white space collapsed,
+    control and format characters and lone surrogates out. Punctuation and length stay. Idempotent.
+    """
+    if text.isascii():
+        return _ascii_fold(text)
+    while True:
+        # In parts, since normalisation is quadratic in a run of combining marks.
+        starts = range(0, len(text), _READ_AT_MOST)
+        parts = (_unicode_fold(f".{text[at : at + _READ_AT_MOST]}.")[1:-1] for at in starts)
+        if (once := " ".join("".join(parts).split())) == text:
+            return once
+        text = once
+
+
+def query_key(text: str) -> str:
+    """What identifies a query: its `folded` text, the end of a long one as a hash; "" for a text
+    that is empty then. Idempotent, `MAX_KEYWORD_CHARS` at most.
+    """
+    return _told_apart(folded(text))
+
+
+def _told_apart(text: str, rest: str = "") -> str:
+    if len(text) <= MAX_KEYWORD_CHARS:
+        return text
+    digest = hashlib.blake2b((text + rest).encode(), digest_size=8).hexdigest()
+    return f"{text[: MAX_KEYWORD_CHARS - len(digest) - 1].rstrip(_OUTER)} {digest}"
 
 
 def self_keyword(text: str) -> str:
     """An entity's own text as a keyword: normalised, in a form that `parse` keeps; "" when nothing
     is left.
 
-    Separators become spaces, and words that loop are kept twice. So a completion can name every
-    entity: parse(k) == (k,) for each k != "". Idempotent. Never raises on any string.
+    It keeps the number that it begins with ("10. Klasse" is "10 klasse"), since list marks belong
+    to completions. Separators become spaces, and words that loop are kept twice. So a completion
+    can name every entity: parse(k) == (k,) for each k != "". Idempotent. Never raises on any
+    string.
     """
     if (pieces := _plain_pieces(text)) is not None and len(pieces) == 1:
         return pieces[0]
-    text = text[:_READ_AT_MOST]
+    text, rest = text[:_READ_AT_MOST], folded(text[_READ_AT_MOST:])
     while True:
-        once = normalise(_without_separators(text))
+        once = _stripped(_without_separators(text), own=True)
         words = once.split(" ")
         if found := _first_loop(words):
             start, size = found
             once = " ".join(words[:start] + words[start + size :])
         if once == text:
-            return once
+            return _told_apart(once, rest)
         text = once
 
 

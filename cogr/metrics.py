@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cogr.errors import DataError, SnapshotError
-from cogr.keywords import self_keyword
+from cogr.keywords import query_key, self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Row, Snapshot
@@ -261,8 +261,8 @@ def rows_of_queries(
     unknown: bool = False,
     weights: bool = True,
 ) -> dict[str, Row]:
-    """Query id -> its row of a query snapshot, in the order of the queries, with the text that the
-    data has.
+    """Query id -> its row of a query snapshot, in the order of the queries. A row is found as a
+    shopper finds it: by the query's text, else by its own keyword; of several the first by id.
 
     Args:
         unknown: accept queries that the snapshot lacks: they are searched by their own text, as in
@@ -271,18 +271,21 @@ def rows_of_queries(
     Raises:
         SnapshotError: the snapshot lacks a query, and `unknown` is False.
     """
-    wanted = {query.id for query in queries}
-    rows = {row.id: row for row in snapshot.rows() if row.id in wanted}
-    lacking = next((query.id for query in queries if query.id not in rows), None)
-    if lacking is not None and not unknown:
-        raise SnapshotError(
-            f"Snapshot {snapshot.id} lacks the query {lacking!r}: rebuild the query side without "
-            "--limit, on the same data."
-        )
-    found = {}
+    by_key, by_own, found = dict[str, Row](), dict[str, Row](), dict[str, Row]()
+    wanted = {name for one in queries for name in (query_key(one.text), self_keyword(one.text))}
+    for row in snapshot.rows():
+        for rows, name in ((by_key, row.key), (by_own, row.self_keyword)):
+            if name in wanted:
+                rows.setdefault(name, row)
     for query in queries:
-        row = rows.get(query.id, Row(query.id, query.text, ()))
         own = self_keyword(query.text)
+        row = by_key.get(query_key(query.text)) or (by_own.get(own) if own else None)
+        if row is None and not unknown:
+            raise SnapshotError(
+                f"Snapshot {snapshot.id} lacks the query {query.id!r} ({query.text[:80]!r}): "
+                "rebuild the query side without --limit, on the same data."
+            )
+        row = row or Row(query.id, query.text, ())
         kept = row.weights if weights else ()
         found[query.id] = replace(row, text=query.text, own=own, weights=kept)
     return found

@@ -17,13 +17,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from cogr.keywords import self_keyword
+from cogr.keywords import query_key
 
 LONGEST = 512
 """Characters of a query; longer texts are pasted by accident, or by machines."""
 
 TOO_LONG = f"queries longer than {LONGEST} characters"
-EMPTY = "queries without a letter or digit"
+EMPTY = "empty queries"
 
 _FEWEST_DIGITS = 4
 """Of a number that is looked for; an IPv6 address may have fewer."""
@@ -58,9 +58,9 @@ class QueryFilter:
             self.counts[reason] += 1
         return not reason
 
-    def normalised(self, texts: Sequence[str]) -> list[str]:
-        """The normalised text of each text; "" for one that may not be kept, or is empty then."""
-        found = [self_keyword(text) if self.keeps(text) else None for text in texts]
+    def keys(self, texts: Sequence[str]) -> list[str]:
+        """The `query_key` of each text; "" for one that may not be kept, or is empty then."""
+        found = [query_key(text) if self.keeps(text) else None for text in texts]
         self.counts += Counter({EMPTY: found.count("")})
         return [text or "" for text in found]
 

@@ -24,7 +24,7 @@ from cogr.datasets.fields import Columns, id_field, number_field, text_field, ti
 from cogr.datasets.judgements import Judged, read_judgements
 from cogr.datasets.reading import Place, find, json_records, lines
 from cogr.errors import DataError, ServiceError
-from cogr.keywords import self_keyword
+from cogr.keywords import query_key
 from cogr.records import Query
 from cogr.store import replacing, storage_errors
 from indexers.backends.opensearch.client import Cluster
@@ -281,7 +281,7 @@ class _Queries:
     def _add(self, place: Place, record: Mapping[str, Any]) -> str:
         id_ = id_field(record, "id", place)
         self.records[id_] = record
-        return self._by_text.setdefault(self_keyword(text_field(record, "text", place)), id_)
+        return self._by_text.setdefault(query_key(text_field(record, "text", place)), id_)
 
     def id_of(self, one: Judged) -> str:
         text = one.query or self._texts.get(one.query_id, "")
@@ -292,11 +292,13 @@ class _Queries:
                 f"{one.place}: the query {one.query_id!r} has no text here; name a file of ids and "
                 "texts with --queries."
             )
-        known = self._by_text.get(self_keyword(text))
-        if known is not None:
+        key, taken = query_key(text), self.records.get(one.query_id)
+        if taken and query_key(str(taken["text"])) == key:
+            return one.query_id
+        if (known := self._by_text.get(key)) is not None:
             return known
-        free = one.query_id and one.query_id not in self.records
-        id_ = one.query_id if free else f"q-{sha256(self_keyword(text).encode()).hexdigest()[:12]}"
+        free = one.query_id and not taken
+        id_ = one.query_id if free else f"q-{sha256(key.encode()).hexdigest()[:12]}"
         self.new += 1
         return self._add(one.place, {"id": id_, "text": text})
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from cogr.datasets.builder import BLANK_ITEMS, HTML, REPEATED_ITEMS, cluster_key, place
 from cogr.errors import MissingExtraError, ServiceError, SnapshotError
-from cogr.keywords import self_keyword
+from cogr.keywords import query_key, self_keyword
 from cogr.records import SPLITS, Dataset, Query
 from indexers.exports import run_of
 from indexers.generators.statistical.generator import new_ids
@@ -91,7 +91,7 @@ def inspect_dataset(dataset: Dataset) -> Report:
         duplicates={
             "titles": _repeats(self_keyword(item.title) for item in dataset.items),
             "texts": _repeats(" ".join(item.text.casefold().split()) for item in dataset.items),
-            "queries": _repeats(self_keyword(query.text) for query in dataset.all_queries()),
+            "queries": _repeats(query_key(query.text) for query in dataset.all_queries()),
         },
         judgements=sum(map(len, dataset.judged.values())),
         notes=dict(dataset.notes),

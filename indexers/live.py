@@ -44,7 +44,7 @@ class LiveModel:
     k_max: int
 
     def request(self, text: str) -> Request:
-        """What the generator is asked about a normalised text."""
+        """What the generator is asked about a folded text."""
         query = Query("search", text)
         return Request(query.id, query, self.prompter(query))
 
@@ -60,7 +60,7 @@ class LiveModel:
         return None
 
     def answer(self, text: str) -> Row | None:
-        """Keywords for one normalised text, in the calling thread. Raises as `row`."""
+        """Keywords for one folded text, in the calling thread. Raises as `row`."""
         answers = self.generator.generate([self.request(text)])
         return self.row(next(iter(answers), None), text)
 

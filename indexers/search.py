@@ -66,7 +66,7 @@ class Found:
         kept = replace(row or Row("search", text, ()), own=own)
         kept = kept if of.keywords.weights else replace(kept, weights=())
         keywords = dict([*kept.weighted.items()][:MAX_CLAUSES])
-        words = Words(text, text_boost(kept.weights, of.serving.blend), rules.also(own))
+        words = Words(text, text_boost(kept.weights, of.serving.blend), rules.also(text))
         return cls(keywords, source if row else "none", kept.confidence, words)
 
 
@@ -91,7 +91,7 @@ class Searcher:
     meanwhile.
 
     Args:
-        lookup: gives the row of a normalised text in the query snapshot; the backend by default.
+        lookup: gives the row of a text in the query snapshot; the backend by default.
 
     Raises SnapshotError where no item snapshot serves, ServiceError where the backend is away.
     """
@@ -124,18 +124,18 @@ class Searcher:
             self.notes.append(f"No model answers unknown queries: {error}")
             return None
 
-    def _look(self, place: Place, own: str) -> Row | None:
+    def _look(self, place: Place, text: str) -> Row | None:
         if place == "model":
-            return self._model.answer(own) if own and self._model else None
-        return self._lookup(own) if own and self.pair.matches else None
+            return self._model.answer(text) if text and self._model else None
+        return self._lookup(text) if text and self.pair.matches else None
 
-    def _in_backend(self, own: str) -> Row | None:
-        return self.workspace.backend.lookup(own, snapshot=self.query) if self.query else None
+    def _in_backend(self, text: str) -> Row | None:
+        return self.workspace.backend.lookup(text, snapshot=self.query) if self.query else None
 
     def row_for(self, text: str) -> Found:
         """What a text is searched by. Raises ServiceError."""
         own, found = self_keyword(text), list[tuple[Place, Row]]()
-        for reading in self.rules.readings(own):
+        for reading in self.rules.readings(text):
             looked = ((place, self._look(place, reading)) for place in PLACES)
             found += [(place, row) for place, row in looked if row is not None][:1]
         row = together(own, [row for _, row in found])

@@ -28,7 +28,7 @@ from cogr.metrics import full_set, grades_of, measure, rows_of_queries, sweep_cu
 from cogr.records import SPLITS, Dataset, Query, Split
 from cogr.snapshots import Snapshot, check_pair, open_snapshot
 from indexers.backends import Backend, Pair, ServedSide
-from indexers.backends.memory import MemoryBackend
+from indexers.backends.memory import MemoryBackend, Opened
 from indexers.rebuild.plan import Job
 from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job
 from indexers.rebuild.update import job_of_changes
@@ -104,8 +104,7 @@ def served(workspace: Workspace, split: Split, items: Snapshot, queries: Snapsho
     matches of the query's text find, then more by text.
     """
     pair = Pair(ServedSide.of(items.manifest), ServedSide.of(queries.manifest))
-    stored = {row.self_keyword: row for row in [*queries.rows()][::-1]}
-    serving, sets = Searcher(workspace, pair, stored.get), dict[str, list[str]]()
+    serving, sets = Searcher(workspace, pair, Opened(queries).row_of), dict[str, list[str]]()
     rankings = dict[str, list[str]]()
     for query in workspace.dataset.require(split):
         found = serving.row_for(query.text)

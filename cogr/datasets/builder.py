@@ -33,7 +33,7 @@ from cogr.datasets.fields import (
 from cogr.datasets.items import ItemTable, in_id_order
 from cogr.datasets.reading import Place, nearest
 from cogr.errors import DataError, SettingsError
-from cogr.keywords import self_keyword
+from cogr.keywords import folded
 from cogr.records import SPLITS, Dataset, Item, Query, Side, Split
 
 SplitBy = Literal["shuffle", "cluster"]
@@ -47,7 +47,7 @@ def cluster_key(text: str) -> str:
     order (English Snowball stems; other scripts keep their words).
     """
     stem = _stemmer().stemWord
-    words = _WORD.findall(self_keyword(text))
+    words = _WORD.findall(folded(text))
     stems = {stem(word) or word if word.isascii() and word.isalpha() else word for word in words}
     return " ".join(sorted(stems))
 

@@ -23,7 +23,7 @@ from cogr.datasets.items import Items, ItemsSpool
 from cogr.datasets.query_logs import QueryLog, Searched
 from cogr.datasets.reading import Place, json_records
 from cogr.errors import DataError
-from cogr.keywords import self_keyword
+from cogr.keywords import query_key, self_keyword
 from cogr.mapped import SortedStrings, arrow_strings
 from cogr.records import SPLITS, Dataset, Entity, Query, Side
 
@@ -169,25 +169,27 @@ def changes_of_log(
 ) -> LogChanges:
     """Queries of a search log that became frequent.
 
-    Spellings with the same normalised text count together; the most frequent one is the query's
-    text. The id depends only on the normalised text, so reading a log twice changes nothing.
+    Spellings with the same key (`query_key`) count together; the most frequent one is the query's
+    text. The id depends on the key alone, so reading a log twice changes nothing.
 
     Args:
         min_count: how many clients must have asked a query; a search whose client the log does not
             say counts as a client of its own.
-        known: normalised texts that have keywords already.
-        saved: normalised texts of the data set's queries.
+        known: keys of the texts that have keywords already.
+        saved: keys of the data set's queries.
     """
     spellings: dict[str, list[Searched]] = {}
     for searched in log.queries:
-        spellings.setdefault(self_keyword(searched.text), []).append(searched)
-    blank = spellings.pop("", [])  # texts such as ???, which are empty when normalised
-    asked = {own: _clients(some) for own, some in spellings.items()}
-    often = [own for own in asked if asked[own] >= min_count]
-    often.sort(key=lambda own: (-asked[own], own))
-    frequent = {own: _logged(own, spellings[own]) for own in often}
-    new = {query.id: query for own, query in frequent.items() if own not in known}
-    had = sum(own in known for own in spellings)
+        # A text such as ??? has no keyword, so nothing can be written for it.
+        key = query_key(searched.text) if self_keyword(searched.text) else ""
+        spellings.setdefault(key, []).append(searched)
+    blank = spellings.pop("", [])
+    asked = {key: _clients(some) for key, some in spellings.items()}
+    often = [key for key in asked if asked[key] >= min_count]
+    often.sort(key=lambda key: (-asked[key], key))
+    frequent = {key: _logged(key, spellings[key]) for key in often}
+    new = {query.id: query for key, query in frequent.items() if key not in known}
+    had = sum(key in known for key in spellings)
     counts = {
         "lines": log.lines,
         "without": log.without + len(blank),
@@ -197,7 +199,7 @@ def changes_of_log(
         "taken": len(new),
         "left_out": sum(log.left_out.values()),
     }
-    unsaved = [query for own, query in frequent.items() if own not in saved]
+    unsaved = [query for key, query in frequent.items() if key not in saved]
     return LogChanges(Changes("query", new, frozenset()), unsaved, counts)
 
 
@@ -206,6 +208,6 @@ def _clients(spellings: Sequence[Searched]) -> int:
     return len(clients) + sum(one.count - one.known for one in spellings)
 
 
-def _logged(own: str, spellings: Sequence[Searched]) -> Query:
+def _logged(key: str, spellings: Sequence[Searched]) -> Query:
     text = min(spellings, key=lambda one: (-one.count, one.text)).text
-    return Query(f"log-{sha256(own.encode()).hexdigest()[:12]}", text)
+    return Query(f"log-{sha256(key.encode()).hexdigest()[:12]}", text)

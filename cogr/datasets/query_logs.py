@@ -37,7 +37,7 @@ from urllib.parse import parse_qs, unquote
 from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.reading import Place, Sheet, json_records, lines, open_bytes
 from cogr.errors import DataError, MissingExtraError, SettingsError, StorageError
-from cogr.keywords import self_keyword
+from cogr.keywords import query_key
 from cogr.privacy import QueryFilter
 
 CLICKS = ("click", "item_click", "product_click", "add_to_cart", "purchase")
@@ -215,7 +215,7 @@ class AccessLog:
         """
         clicked: dict[str, set[str]] = defaultdict(set)
         for _, _, text, item in self._requests(paths):
-            clicked[self_keyword(text)] |= {item} if item else set()
+            clicked[query_key(text)] |= {item} if item else set()
         if not any(clicked.values()):
             raise DataError(
                 f"No click in {', '.join(map(str, paths))} belongs to a search; check --parameter "
@@ -230,7 +230,7 @@ class AccessLog:
                     record = {"query_id": id_, "client_id": client, "timestamp": time.isoformat()}
                     if not item or id_ not in asked:
                         asked.add(id_)
-                        hits = sorted(clicked[self_keyword(text)])
+                        hits = sorted(clicked[query_key(text)])
                         search = {**record, "user_query": text, "query_response_hit_ids": hits}
                         file.write(f"{json.dumps(search)}\n")
                     if item:
@@ -329,6 +329,17 @@ _AS_JSON = ("query_response_hit_ids", "event_attributes")
 _TIME = """coalesce(try_cast(timestamp as bigint),
     epoch_ms(try_cast(timestamp as timestamptz)), try_cast(try_cast(timestamp as double) as bigint))
 """
+
+
+def id_of(json: str) -> str:
+    """SQL for the id in a JSON value, as a catalogue writes it: 12.0 is 12."""
+    spelled = f"({json})->>'$'"
+    return (
+        f"case when json_type({json}) = 'DOUBLE' then regexp_replace({spelled}, '\\.0+$', '') "
+        f"else {spelled} end"
+    )
+
+
 _RECORDS = """
 {into} select
     case when action_name is null then 0 when list_contains($impressions, action_name) then 1
@@ -339,7 +350,7 @@ _RECORDS = """
     case when coalesce(session_id, '') != '' then hash(session_id) end as session,
     {time} as t,
     nullif(trim(user_query), '') as text,
-    nullif(event_attributes->>'$.object.object_id', '') as item,
+    nullif({item}, '') as item,
     case when try_cast(event_attributes->>'$.position.ordinal' as integer) >= 0
         then try_cast(event_attributes->>'$.position.ordinal' as integer) end as ordinal,
     case when action_name is null then query_response_hit_ids end as hits,
@@ -347,6 +358,9 @@ _RECORDS = """
     action_name is null and query_id is null and user_query is null and timestamp is null as bad
 from ({source})
 """
+
+
+_ITEM = id_of("event_attributes->'$.object.object_id'")
 
 
 def load(
@@ -371,7 +385,9 @@ def load(
             pass  # Its refusal is clearer than DuckDB's.
         into = "insert into ev" if number else "create or replace table ev as"
         with _readable(path):
-            con.execute(_RECORDS.format(into=into, time=_TIME, source=_source(path)), given)
+            con.execute(
+                _RECORDS.format(into=into, time=_TIME, item=_ITEM, source=_source(path)), given
+            )
         counted = con.execute("select count(*), coalesce(sum(bad::int), 0) from ev").fetchone()
         rows, bad = int(counted[0]) - records, int(counted[1])
         if bad > BAD_SHARE * rows:

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cogr.errors import SnapshotError
-from cogr.keywords import NORMALISER, self_keyword, with_self
+from cogr.keywords import NORMALISER, query_key, self_keyword, with_self
 from cogr.mapped import SortedStrings, Strings, StringsSpool
 from cogr.records import FieldType, FieldValue, Side, fields_of
 from cogr.store import Store
@@ -267,6 +267,11 @@ class Row:
     def self_keyword(self) -> str:
         """The own text as a keyword; "" when nothing of it is left."""
         return self_keyword(self.text) if self.own is None else self.own
+
+    @property
+    def key(self) -> str:
+        """What a query's row is looked up by."""
+        return query_key(self.text)
 
     @property
     def weighted(self) -> dict[str, float]:

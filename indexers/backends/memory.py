@@ -36,7 +36,7 @@ from cogr.errors import (
     SnapshotError,
     StorageError,
 )
-from cogr.keywords import self_keyword
+from cogr.keywords import query_key, self_keyword
 from cogr.mapped import Strings
 from cogr.matching.mirror import Mirror
 from cogr.matching.postings import to_array, to_bitmap
@@ -127,10 +127,17 @@ class Opened:
     def _answers(self) -> pa.Table:
         return pa.Table.from_batches(self.snapshot.batches(_ANSWERS.names), _ANSWERS)
 
+    @cached_property
+    def _keys(self) -> pa.Array:
+        return pa.array(map(query_key, self._answers["text"].to_pylist()), pa.string())
+
     def row_of(self, text: str) -> Row | None:
-        """The row of a query snapshot with this text; None when there is none."""
+        """The row of a query snapshot with this text, else with its own keyword, since a shopper's
+        "sofa!" is no other query where "sofa" alone is known; None when there is none.
+        """
         table, own = self._answers, self_keyword(text)
-        place = pc.index(table["self"], own).as_py() if own else -1
+        place = pc.index(self._keys, query_key(text)).as_py()
+        place = pc.index(table["self"], own).as_py() if place < 0 and own else place
         found = table.slice(place, 1).combine_chunks().to_batches() if place >= 0 else ()
         return next((row for batch in found for row in rows_of(batch)), None)
 

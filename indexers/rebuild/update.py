@@ -24,7 +24,7 @@ from cogr.datasets.changes import (
 )
 from cogr.datasets.query_logs import QueryLog, read_log
 from cogr.errors import SettingsError, SnapshotError
-from cogr.keywords import self_keyword
+from cogr.keywords import query_key
 from cogr.records import ProgressBar, Query, Say, self_text
 from cogr.snapshots import Manifest, Snapshot, read_set_aside
 from indexers.generators.model_folders import LocalModelGenerator
@@ -164,9 +164,9 @@ class Update(Run):
         return changes_since(workspace.dataset, self.side, request.since, parent.ids())
 
     def _changes_of_log(self, log: QueryLog, parent: Snapshot) -> Changes:
-        known = {own for batch in parent.batches() for own in batch["self"].to_pylist()}
+        known = {row.key for row in parent.rows()}
         queries, save = self.workspace.dataset.entities("query"), self.request.save
-        saved = {self_keyword(self_text(query)) for query in queries}
+        saved = {query_key(self_text(query)) for query in queries}
         found = changes_of_log(log, self.request.min_count, known, saved)
         added = save_queries(save, found.unsaved) if save else 0
         told = {name: count for name, count in found.counts.items() if name != "left_out"}

@@ -27,7 +27,7 @@ from pyroaring import BitMap
 
 from cogr.datasets.reading import Sheet
 from cogr.errors import CogrError, DataError
-from cogr.keywords import parse, self_keyword
+from cogr.keywords import folded, parse, query_key, query_keywords, self_keyword
 from cogr.records import Say, Side
 from cogr.settings.indexing import kind_of
 from cogr.snapshots import (
@@ -69,7 +69,9 @@ _SAID = 20
 
 @dataclass(frozen=True)
 class Rule:
-    """One decision. Query and keyword are normalised; "" where the rule has none."""
+    """One decision, with the key of its query (of a synonym its words) and its normalised keyword;
+    "" where the rule has none.
+    """
 
     kind: str
     query: str = ""
@@ -107,10 +109,11 @@ class Rules:
             elif rule.kind == "add":
                 self._of_item[rule.item].append(rule.keyword)
             else:
-                word, weight = self_keyword(f"buried for {rule.query}"), 0.0
+                # `normalise` strips brackets, so no title, model or shopper can write these.
+                word, weight = f"[buried for {rule.query}]", 0.0
                 if rule.kind == "pin":
                     pins[rule.query] += 1
-                    word = self_keyword(f"pin {pins[rule.query]} for {rule.query}")
+                    word = f"[pin {pins[rule.query]} for {rule.query}]"
                     weight = rounded(HEAVIEST * _NEXT_PIN ** (pins[rule.query] - 1))
                 self._of_query[rule.query][word] = weight
                 self._of_item[rule.item].append(word)
@@ -142,23 +145,24 @@ class Rules:
         for at in self._any_twin.finditer(word):
             yield from (f"{word[: at.start()]}{t}{word[at.end() :]}" for t in self._twins[at[0]])
 
-    def readings(self, own: str) -> list[str]:
-        """The texts whose keywords a query gets: its own, normalised, and those by synonyms."""
-        return [*dict.fromkeys((own, *self._spelled(own)))][:MOST_READINGS]
+    def readings(self, text: str) -> list[str]:
+        """The texts whose keywords a query gets: its own, `folded`, and those by synonyms."""
+        text = folded(text)
+        return [*dict.fromkeys((text, *self._spelled(text)))][:MOST_READINGS]
 
-    def also(self, own: str) -> tuple[str, ...]:
+    def also(self, text: str) -> tuple[str, ...]:
         """The texts by which a query is searched beside its own."""
-        more = (*self.readings(own)[1:], *self._added.get(own, ()))
+        more = (*self.readings(text)[1:], *self._added.get(query_key(text), ()))
         return tuple(dict.fromkeys(more))[:MOST_READINGS]
 
     def about(self, query: str) -> list[Rule]:
         """The rules that concern a query's text."""
-        own = self_keyword(query)
-        said = {at[0] for at in self._any_twin.finditer(own)}
+        key = query_key(query)
+        said = {at[0] for at in self._any_twin.finditer(folded(query))}
         return [
             rule
             for rule in self.rules
-            if (own and rule.query == own)
+            if (key and rule.query == key)
             or (rule.kind == "synonym" and said & {rule.query, rule.keyword})
         ]
 
@@ -170,9 +174,9 @@ class Rules:
 
     def query_row(self, row: Row) -> Row:
         """A query's row as the rules want it."""
-        own, weighted = row.self_keyword, row.weighted
-        found = {word: weighted[word] for word in self._left(weighted, own) if word != own}
-        decided = self._of_query.get(own, {})
+        key, own, weighted = row.key, row.self_keyword, row.weighted
+        found = {word: weighted[word] for word in self._left(weighted, key) if word != own}
+        decided = self._of_query.get(key, {})
         found |= {word: weight for word, weight in decided.items() if word not in found}
         weights = (*found.values(), weighted.get(own, 1.0))
         plain = all(weight == 1 for weight in weights)
@@ -211,8 +215,10 @@ def _rule(place: Any, cells: Mapping[str, str]) -> Rule:
     if filled not in _CELLS[kind]:
         wanted = " or ".join(" and ".join(sorted(one, reverse=True)) for one in _CELLS[kind])
         raise DataError(f"{place}: {kind} takes {wanted}; fill in these cells and no other.")
-    query, keyword = self_keyword(cells.get("query", "")), parse(cells.get("keyword", ""))
-    for name, value in (("query", query), ("keyword", len(keyword) == 1)):
+    # A synonym's query is also looked for within texts.
+    spelled = self_keyword if kind == "synonym" else query_key
+    query, keyword = spelled(cells.get("query", "")), parse(cells.get("keyword", ""))
+    for name, value in (("query", self_keyword(query)), ("keyword", len(keyword) == 1)):
         if name in filled and not value:
             raise DataError(
                 f"{place}: {cells[name]!r} is not one {name}; write words, without commas."
@@ -288,7 +294,7 @@ def effects(rules: Rules, items: Snapshot, queries: Snapshot | None) -> list[tup
     opened, rows = Opened(items), dict[str, Row]()
     wanted = {rule.query for rule in rules.rules}
     if queries is not None:
-        rows = {row.self_keyword: row for row in queries.rows() if row.self_keyword in wanted}
+        rows = {key: row for row in queries.rows() if (key := row.key) in wanted}
     return [(rule, len(_moved(rule, opened, rows))) for rule in rules.rules]
 
 
@@ -303,7 +309,7 @@ def _moved(rule: Rule, items: Opened, rows: Mapping[str, Row]) -> BitMap:
         return named - having if rule.kind == "add" else named & having
     if rule.kind == "forbid":
         return having if not rule.query or (row and word in row.keywords) else BitMap()
-    own = [rule.query, *(row.keywords if row else ())]
+    own = query_keywords(rule.query, row.keywords if row else ())
     found = items.literal(rule.query) | mirror.retrieved(own)
     if rule.kind == "bury":
         return named & found
@@ -326,7 +332,7 @@ def _made(workspace: Workspace, base: Snapshot, rules: Rules, parent: str | None
 
 
 def _query_rows(workspace: Workspace, base: Snapshot, rules: Rules) -> Iterator[Row]:
-    known = {row.self_keyword for row in base.rows()}
+    known = {row.key for row in base.rows()}
     new = sorted(_written(workspace, base, rules.queries - known), key=lambda row: row.id)
     return map(rules.query_row, heapq.merge(base.rows(), new, key=lambda row: row.id))
 

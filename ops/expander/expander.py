@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeVar
 from cachetools import TTLCache
 
 from cogr.errors import CogrError
-from cogr.keywords import self_keyword
+from cogr.keywords import folded, self_keyword
 from cogr.settings import Settings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
@@ -53,7 +53,7 @@ cluster.
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a normalised text: its row, where it comes from, or why there is none."""
+    """What is known of a folded text: its row, where it comes from, or why there is none."""
 
     row: Row | None
     source: Source = "none"
@@ -186,7 +186,7 @@ class Expander:
 
     async def expand(self, query: str, pair: Pair) -> Expansion:
         """Expand a query for one pair, within the deadline."""
-        text = self_keyword(query)
+        text = folded(query)
         try:
             known = self._hot.get((pair.name, text)) or await self._expand(text, pair)
         except Exception as error:  # noqa: BLE001 (the query alone is always an answer)
@@ -253,9 +253,9 @@ class Expander:
         readings = self._rules_of(pair).readings(text)
         found = [await self._find(pair, reading) for reading in readings]
         rows = [known.row for known in found if known.row]
-        if (row := together(text, rows)) is None:
+        if (row := together(self_keyword(text), rows)) is None:
             away = any(known.reason for known in found)
-            return Known(None, reason="away" if away else self._nowhere())
+            return Known(None, reason="away" if away else self._nowhere(text))
         if self._cache is not None:
             self._start(self._cache.write(pair, text, row))
         self._remember(pair, text, row)
@@ -266,12 +266,14 @@ class Expander:
         for place in PLACES:
             try:
                 if row := await self._places[place](pair, text):
-                    return Known(replace(row, own=text), place)
+                    return Known(replace(row, own=self_keyword(text)), place)
             except UnavailableError:
                 reason = "away"
         return Known(None, reason=reason)
 
-    def _nowhere(self) -> Reason:
+    def _nowhere(self, text: str) -> Reason:
+        if not self_keyword(text):
+            return "empty"
         if not self._follower.looked.is_set() or self._models.state == "loading":
             return "loading"
         return "unknown" if self._follower.seen_ago is not None else "away"

@@ -53,7 +53,7 @@ class EndpointModel:
 
 
 Model = LocalModel | EndpointModel
-"""Writes keywords for one normalised text; None means that it has none. Raises UnavailableError."""
+"""Writes keywords for one folded text; None means that it has none. Raises UnavailableError."""
 
 
 class Models:
@@ -73,7 +73,7 @@ class Models:
         self.state = "none"
 
     async def ask(self, pair: Pair, text: str) -> Row | None:
-        """Keywords for a normalised text; None where no model belongs to the pair, or it has no
+        """Keywords for a folded text; None where no model belongs to the pair, or it has no
         keywords. Raises UnavailableError.
         """
         model = self._model

@@ -20,7 +20,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import to_json
 
 from cogr.errors import ServiceError
-from cogr.keywords import NORMALISER
+from cogr.keywords import NORMALISER, query_key
 from cogr.privacy import QueryFilter, personal_data
 from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import OpenSearchSettings, ServingSettings
@@ -247,7 +247,7 @@ class Cache:
             await self._upstream.call(self._reads.ping, self._write_seconds)
 
     async def read(self, pair: Pair, text: str) -> Row | None:
-        """The cached row of a normalised text; None where there is none."""
+        """The cached row of a folded text; None where there is none."""
         try:
             value = await self._reads.get(self._key(pair, text))
             return None if value is None else _Entry.model_validate_json(value).row()
@@ -258,7 +258,7 @@ class Cache:
             return None
 
     async def write(self, pair: Pair, text: str, row: Row) -> None:
-        """Cache the row of a normalised text, unless the text has personal data in it."""
+        """Cache the row of a folded text, unless the text has personal data in it."""
         if not QueryFilter().keeps(text):
             return
         key = self._key(pair, text)
@@ -276,7 +276,7 @@ class Cache:
         await self._redis.aclose()
 
     def _key(self, pair: Pair, text: str) -> str:
-        return f"{PREFIX}:expand:{pair.name}:{NORMALISER}:{text}"
+        return f"{PREFIX}:expand:{pair.name}:{NORMALISER}:{query_key(text)}"
 
 
 class _Reads:

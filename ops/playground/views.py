@@ -22,7 +22,7 @@ from pyroaring import BitMap
 
 from cogr.datasets.items import in_id_order
 from cogr.errors import CogrError, DataError
-from cogr.keywords import NORMALISER, self_keyword
+from cogr.keywords import NORMALISER, query_key, self_keyword
 from cogr.matching.postings import to_bitmap
 from cogr.metrics import SetLike, full_set
 from cogr.records import Dataset, Item, Query
@@ -288,10 +288,10 @@ class Catalogue:
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
-        # The test queries first; of several that are normalised to one text, the first answers.
+        # The test queries first; of several with one text, the first answers.
         self.labelled: dict[str, Query] = {}
         for query in (*dataset.queries.get("test", ()), *dataset.all_queries()):
-            self.labelled.setdefault(self_keyword(query.text), query)
+            self.labelled.setdefault(query_key(query.text), query)
 
     def item(self, id_: str) -> Item | None:
         """The item of an id; None when there is none."""
@@ -305,7 +305,7 @@ class Catalogue:
 
     def relevant(self, text: str) -> frozenset[str] | None:
         """Ids of the items that are relevant for a query text; None for an unlabelled query."""
-        query = self.labelled.get(self_keyword(text))
+        query = self.labelled.get(query_key(text))
         return self.dataset.relevant[query.id] if query else None
 
     @property

@@ -80,6 +80,21 @@ def test_a_query_that_the_snapshot_lacks_is_refused_or_asked_by_its_text() -> No
         rows_of_queries(asked, query)
 
 
+def test_a_row_is_found_by_the_text_of_a_query() -> None:
+    rows = [("a", "5. Rang"), ("b", "6. rang"), ("c", "rang"), ("d", "RANG "), ("e", "seat")]
+    query = frozen(
+        Store("memory://by-text"), "query", [Row(id_, text, (f"of {id_}",)) for id_, text in rows]
+    )
+    asked = {"6. Rang": "b", "5. RANG": "a", "Rang": "c", "(rang)": "c", "seat!": "e"}
+    queries = [Query(f"e{at}", text) for at, text in enumerate(asked)]
+    found = rows_of_queries(queries, query)
+    assert [row.keywords for row in found.values()] == [(f"of {id_}",) for id_ in asked.values()]
+    assert [row.text for row in found.values()] == [*asked]
+    for text in ("7. rang", "?", "rang a"):
+        with pytest.raises(SnapshotError, match="lacks the query 'e'"):
+            rows_of_queries([Query("e", text)], query)
+
+
 def test_weights_change_the_ranks_of_a_pair_and_not_its_f1() -> None:
     """By its keywords a comes first, by their weights b, which is the relevant one."""
     store = Store("memory://weighed")

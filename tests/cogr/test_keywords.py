@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from cogr.keywords import (
     MAX_KEYWORD_CHARS,
+    folded,
     loops,
     normalise,
     parse,
+    query_key,
     self_keyword,
 )
 
@@ -51,6 +53,16 @@ strange_text = st.text(st.one_of(st.characters(), st.sampled_from(TRICKY)), max_
         ("3d printer", "3d printer"),
         ("2.5 inch ssd", "2.5 inch ssd"),
         ("3 in 1", "3 in 1"),
+        (".NET", ".net"),
+        ("(.env)", ".env"),
+        ("…or ...net", "or ...net"),
+        ("<3 m", "<3 m"),
+        (">= 3 m", ">= 3 m"),
+        ("> quoted", "quoted"),
+        ("<b>bold</b>", "b>bold</b"),
+        ("-18 °C", "-18 °c"),
+        ("--18", "18"),
+        ("-sofa", "sofa"),
         ("rock'n'roll", "rock'n'roll"),
         ("at&t", "at&t"),
         ("soft\u00adware", "software"),
@@ -102,6 +114,9 @@ def test_ascii_and_unicode_paths_agree(text: str) -> None:
         ("the </think> tag", "the tag"),
         ("Girls girls GIRLS", "girls girls"),
         ("c++ & c#", "c++ & c#"),
+        ("3. Liga Trikot", "3 liga trikot"),
+        ('"(12) eggs"', "12 eggs"),
+        ("## 2) 4 ply", "2 4 ply"),
         (", ;", ""),
     ],
 )
@@ -110,6 +125,60 @@ def test_own_texts_in_a_form_that_a_completion_can_say(text: str, keyword: str) 
     assert parse(f"sofa, {text if keyword == text else keyword}, couch") == tuple(
         filter(None, ("sofa", keyword, "couch"))
     )
+
+
+LONG = "how do i find the two numbers of a list whose sum is the number that i am given " * 4
+
+
+def test_long_texts_are_told_apart_by_their_ends() -> None:
+    far = " ".join(map(str, range(3000)))
+    texts = [LONG, f"{LONG} in python", f"{LONG} in rust", LONG[:300], f"{far} a", f"{far} b"]
+    for of in (self_keyword, query_key):
+        found = [of(text) for text in texts]
+        assert len({*found}) == len(found)
+        assert max(map(len, found)) <= MAX_KEYWORD_CHARS
+        assert [of(one) for one in found] == found
+    assert parse(self_keyword(LONG)) == (self_keyword(LONG),)
+    assert query_key(f"  {LONG.upper()}\n") == query_key(LONG)
+
+
+# query_key
+
+TOLD_APART = [
+    ("3. Liga", "2. Liga", "Liga", "3 Liga"),
+    (".net", "net", "net.", "(net)"),
+    ("<3 m", ">3 m", "3 m", "≤3 m"),
+    ("?", "!", "...", "—"),
+    ("a, b", "a b", "a; b"),
+    ("new york", "new york new york", "new york new york new york"),
+    ("c++", "c", "c#"),
+]
+
+
+@pytest.mark.parametrize("texts", TOLD_APART)
+def test_what_normalising_removes_tells_queries_apart(texts: tuple[str, ...]) -> None:
+    assert len({*map(query_key, texts)}) == len(texts)
+
+
+def test_case_white_space_and_width_tell_no_queries_apart() -> None:
+    same = [
+        "Straße 3. Liga",
+        " STRASSE\t3.\u00a0liga ",
+        "ｓtrasse 3. li\u200bga",
+        "strasse 3. Liga\n",
+    ]
+    assert {*map(query_key, same)} == {"strasse 3. liga"}
+    assert query_key(" \u200b\n") == ""
+
+
+@given(st.one_of(strange_text, strange_text.map(lambda text: text * 90)))
+def test_a_folded_text_stays_as_it_is(text: str) -> None:
+    fold = folded(text)
+    assert folded(fold) == fold
+    assert query_key(fold) == query_key(text)
+    assert query_key(query_key(text)) == query_key(text)
+    assert self_keyword(fold) == self_keyword(self_keyword(fold))
+    fold.encode()
 
 
 _SAID = "Keywords:|keyword|:|<think>|</think>|```|,|;|1.|- | |a|K\u0301|\n|\ufffd| sofa sofa"
@@ -255,6 +324,8 @@ def test_time_is_linear_in_the_length(name: str) -> None:
         def both() -> None:
             parse(text)
             normalise(text)
+            self_keyword(text)
+            query_key(text)
 
         return min(timeit.repeat(both, timer=time.process_time, repeat=2, number=1))
 

@@ -110,6 +110,47 @@ def test_judgements_go_out_and_come_back(cogr_index: Command, tmp_path: Path, fo
     assert (tmp_path / "two/labels.jsonl").read_bytes() == before
 
 
+ALIKE = [
+    "4. Band",
+    "5. Band",
+    ".jar",
+    "jar",
+    "?",
+    "...",
+    "a, b",
+    "a b",
+    f"{'x ' * 200}y",
+    "x " * 200,
+]
+
+
+@pytest.mark.parametrize("format", ["trec", "beir", "quepid"])
+def test_queries_that_are_much_alike_go_out_and_come_back(
+    cogr_index: Command, tmp_path: Path, format: str
+) -> None:
+    grades = [
+        (f"q{at}", item, (at + n) % 3) for at in range(len(ALIKE)) for n, item in enumerate("ab")
+    ]
+    shop = write_shop(
+        tmp_path / "one",
+        [{"id": id_, "title": id_, "text": ""} for id_ in "ab"],
+        [{"id": f"q{at}", "text": text} for at, text in enumerate(ALIKE)],
+        [{"query": query, "item": item, "grade": grade} for query, item, grade in grades],
+    )
+    data = tmp_path / "one/data"
+    there = ("-c", shop, "--set", f"dataset.path={data}")
+    assert cogr_index("export", "labels", tmp_path / "out", "--format", format, *there).status == 0
+    texts = ("--queries", tmp_path / "out.queries.tsv") if format != "quepid" else ()
+    for folder, new in ((data, 0), (tmp_path / "two", len(ALIKE))):
+        given = ("--set", f"dataset.path={folder}", "--json")
+        ended = cogr_index("import", "labels", tmp_path / "out", *texts, "-c", shop, *given)
+        assert ended.status == 0, ended.err
+        assert (ended.json["new_queries"], ended.json["changed"]) == (new, 0)
+        assert {(text.strip(), *rest) for text, *rest in judged(folder)} == {
+            (ALIKE[int(query[1:])].strip(), item, grade) for query, item, grade in grades
+        }
+
+
 def test_an_id_with_white_space_has_no_place_in_qrels(tmp_path: Path) -> None:
     queries = [Query("q 1", "sofa")]
     shop = replace(training_shop([], {}), judged={"q 1": {"a": 1.0}})

@@ -8,7 +8,8 @@ Rules, in the order in which they apply:
 - A search's text is that of its record, else the `user_query` of its first event. Events without a
   query id form one search for each text that a session's events name.
 - Impression events, which name an item and its ordinal, tell what was shown; for a search without
-  any, `query_response_hit_ids`. The lowest ordinal of the log is the first position.
+  any, `query_response_hit_ids`. The lowest ordinal of the log is the first position. A click on an
+  item that was not shown says nothing, since nobody knows how often it was passed over.
 - A session is `session_id`, else a client's searches with pauses of 30 minutes at most. Equal
   queries in one session are one visit: pages and repeats show an item once.
 - A conversion without `query_id` belongs to the client's last click on the item, up to a day
@@ -32,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cogr.datasets.query_logs import IMPRESSIONS, database, load
+from cogr.datasets.query_logs import IMPRESSIONS, database, id_of, load
 from cogr.errors import DataError
 
 _SESSION_MS = 30 * 60 * 1000
@@ -56,6 +57,7 @@ ATTRIBUTED = "conversions without a query that a click explains"
 BOTS = "clients left out as bots"
 BOT_VISITS = "visits of bots"
 REPEATS = "visits beyond what one client counts for a query"
+NOT_SHOWN = "clicks on items that the log does not show for the query"
 NO_POSITION = "items shown without a position"
 NO_CLIENTS = "searches without client and session"
 
@@ -216,20 +218,21 @@ drop table searches;
 create table asked as select visit, any_value(client) as client, any_value(query) as query,
     min(t) as t from keys group by visit;
 create table listed as select key, hash(hit) as number, hit as item, place as ordinal
-from (select key, unnest(from_json(hits, '["VARCHAR"]')) as hit,
-      unnest(range(1, json_array_length(hits)::bigint + 1)) as place from did
-      where hits is not null and json_type(hits) = 'ARRAY'
-      and key not in (select key from did where kind = 1)) where hit is not null;
+from (select key, {id_of("hit")} as hit, place
+      from (select key, unnest(from_json(hits, '["JSON"]')) as hit,
+            unnest(range(1, json_array_length(hits)::bigint + 1)) as place from did
+            where hits is not null and json_type(hits) = 'ARRAY'
+            and key not in (select key from did where kind = 1))) where hit is not null;
 create table names as select number, any_value(item) as item,
     row_number() over (order by number) - 1 as id
 from (select number, item from did where item is not null
       union all select number, item from listed) group by number;
 create table seen as select visit, number, case when min(ordinal) is not null
     then least(min(ordinal), {_LAST_POSITION}) end::smallint as position,
-    max(weight) > 0 as click, max(weight) as value
+    max(weight) > 0 as click, max(weight) as value, bool_or(shown) as shown
 from (select key, number, ordinal + (select greatest(1 - min(ordinal), 0) from did) as ordinal,
-      weight from did where item is not null
-      union all select key, number, ordinal::integer, 0 from listed)
+      weight, kind = 1 as shown from did where item is not null
+      union all select key, number, ordinal::integer, 0, true from listed)
 join (select key, visit from keys) using (key) group by visit, number;
 drop table did;
 drop table listed;
@@ -328,6 +331,8 @@ class _Reading:
         value) and `days` (query, day, n, busy).
         """
         self._con.execute(_VISITS)
+        self._count(NOT_SHOWN, "seen where not shown")
+        self._con.execute("delete from seen where not shown")
         self._con.execute(_DAYS, {"days": self._rules.min_days})
         self._count(BOTS, "bots")
         self._count(BOT_VISITS, "asked semi join bots using (client)")

@@ -31,7 +31,7 @@ from cogr import __version__
 from cogr.datasets import LINEAGE
 from cogr.datasets.query_logs import AccessLog
 from cogr.errors import DataError
-from cogr.keywords import self_keyword
+from cogr.keywords import query_key
 from cogr.privacy import QueryFilter
 from cogr.store import Store
 from trainers.labels import LEVELS, RELEVANT
@@ -98,7 +98,7 @@ def labels_from_clicks(
     started = time.monotonic()
     kept_texts = QueryFilter()
     with access.as_ubi(paths) if access else nullcontext(paths) as logs:
-        click_counts = read_click_counts(logs, rules, kept_texts.normalised)
+        click_counts = read_click_counts(logs, rules, kept_texts.keys)
     if access:
         click_counts = without_positions(click_counts)
     counts = {**click_counts.counts, **kept_texts.counts}
@@ -173,7 +173,7 @@ def _queries(click_counts: ClickCounts, known: NDArray[np.bool_]) -> dict[int, d
         text = asked.texts[number]
         found[number] = {
             # An id that does not depend on the log.
-            "id": f"q{hashlib.blake2b(self_keyword(text).encode(), digest_size=8).hexdigest()}",
+            "id": f"q{hashlib.blake2b(query_key(text).encode(), digest_size=8).hexdigest()}",
             "text": text,
             "weight": round(float(asked.visits[number]), 3),
             "updated": _iso(int(asked.first[number])),

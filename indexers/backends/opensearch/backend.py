@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from cogr.errors import CheckFailedError, LockedError, ServiceError, SnapshotError
-from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.records import SIDES, Advance, Side
 from cogr.settings.serving import IntoSettings, OpenSearchSettings
@@ -230,7 +229,7 @@ class OpenSearchBackend:
     def lookup(self, text: str, *, snapshot: str) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""
         state = pushed_index(self.cluster, snapshot)
-        return search.lookup(self.cluster, state.name, self_keyword(text))
+        return search.lookup(self.cluster, state.name, text)
 
     def _place_of(self, snapshot: str) -> tuple[str, Fields]:
         item = self.pair().item if self._into.index and side_of(snapshot) == "item" else None

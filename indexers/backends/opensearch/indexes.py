@@ -82,8 +82,8 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
         properties["keywords"]["use_similarity"] = True
     if side == "query":
         number = {"type": "float", "index": False, "doc_values": False}
-        properties |= {"self": {"type": "keyword"}, "generated": unread}
-        properties |= {"weights": number, "confidence": number}
+        properties |= {"query_key": {"type": "keyword"}, "self": {"type": "keyword"}}
+        properties |= {"generated": unread, "weights": number, "confidence": number}
     # Copies are made of the whole index, never from documents, so that no text needs to be stored.
     source = {"excludes": [WORDS], "recovery_source_enabled": False}
     return {
@@ -195,7 +195,7 @@ def _document(side: Side, row: Row) -> Document:
     }
     if side == "item":
         return made
-    made |= {"self": row.self_keyword, "generated": list(row.keywords)}
+    made |= {"query_key": row.key, "self": row.self_keyword, "generated": list(row.keywords)}
     if row.weights:
         made["weights"] = list(row.weights)
     if row.confidence is not None:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from cogr.errors import ServiceError, UserError
+from cogr.keywords import query_key, self_keyword
 from cogr.records import SIDES, Side
 from cogr.snapshots import Row
 from indexers.backends import Hit, Keywords, SearchResult, Words, boosts_of
@@ -35,7 +36,16 @@ MAX_CLAUSES = 1024
 """The default of `indices.query.bool.max_clause_count`."""
 PAGE = 10_000
 """The default of `index.max_result_window`."""
-_UNSHOWN = ["item_id", "query_id", "keywords", "self", "generated", "weights", "confidence"]
+_UNSHOWN = [
+    "item_id",
+    "query_id",
+    "keywords",
+    "query_key",
+    "self",
+    "generated",
+    "weights",
+    "confidence",
+]
 """Fields that a hit leaves out: the others are its text and an item's extra fields."""
 # Statistics are summed over all shards; for a single shard it acts like query_then_fetch.
 _EXACT = {"search_type": "dfs_query_then_fetch"}
@@ -233,9 +243,9 @@ def ask(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Mapping[str, A
     return answer
 
 
-def lookup(cluster: Cluster, index: str, own: str) -> Row | None:
-    """The stored row of a query whose text is this keyword; None when the index has none."""
-    hits = ask(cluster, index, lookup_body(own))["hits"]["hits"] if own else []
+def lookup(cluster: Cluster, index: str, text: str) -> Row | None:
+    """The stored row of a query (`lookup_body`); None when the index has none."""
+    hits = ask(cluster, index, lookup_body(text))["hits"]["hits"]
     if not hits:
         return None
     source = hits[0]["_source"]
@@ -245,18 +255,23 @@ def lookup(cluster: Cluster, index: str, own: str) -> Row | None:
         tuple(source["generated"]),
         weights=tuple(source.get("weights") or ()),
         confidence=source.get("confidence"),
-        own=own,
     )
 
 
-def lookup_body(own: str) -> dict[str, Any]:
-    """The request for the row of a query whose text is the keyword `own`; of several the
+def lookup_body(text: str) -> dict[str, Any]:
+    """The request for the row of a query with this text, else with its own keyword; of several the
     first by id.
     """
+    wanted = (("query_key", query_key(text), 2), ("self", self_keyword(text), 1))
+    clauses = [
+        {"constant_score": {"filter": {"term": {name: value}}, "boost": boost}}
+        for name, value, boost in wanted
+        if value
+    ]
     return {
         "size": 1,
-        "query": {"term": {"self": own}},
-        "sort": [{"query_id": "asc"}],
+        "query": {"dis_max": {"queries": clauses}} if clauses else {"match_none": {}},
+        "sort": ["_score", {"query_id": "asc"}],
         "_source": ["query_id", "text", "generated", "weights", "confidence"],
     }
 

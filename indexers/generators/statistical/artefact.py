@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.optimize import minimize
 
-from cogr.keywords import query_keywords, self_keyword
+from cogr.keywords import folded, query_keywords, self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.metrics import f1_of
 from cogr.records import Item, Query
@@ -163,7 +163,7 @@ class Artefact:
     """A fitted ranker, an item index, and the rules that turn the ranker's results into keywords.
 
     Attributes:
-        queries: the training queries, their texts normalised.
+        queries: the training queries, their texts `folded`.
         relevance: 0/1, (training queries, items).
         item_ids: ids, in the order of the rows of `index`.
         editor: edits of selected sets; None where they gain nothing.
@@ -206,7 +206,12 @@ class Artefact:
         text of a training query.
         """
         row = self._rows.get(query.id, -1)
-        return row if row >= 0 and self.queries[row].text == self_keyword(query.text) else -1
+        same = row >= 0 and self_keyword(self.queries[row].text) == self_keyword(query.text)
+        return row if same else -1
+
+    def text_of(self, query: Query) -> str:
+        """A query's text, `folded`; of a training query as it was fitted."""
+        return self.queries[row].text if (row := self.row_of(query)) >= 0 else folded(query.text)
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -255,7 +260,7 @@ class Artefact:
         """
         if not queries:
             return [], np.zeros(0)
-        texts = [self_keyword(query.text) for query in queries]
+        texts = [*map(self.text_of, queries)]
         trained = np.array([self.row_of(query) for query in queries])
         rows = np.where(trained >= 0, trained, [self._texts.get(text, -1) for text in texts])
         pairs = candidates(self.sources, self.index.batch(texts, rows.tolist()))
@@ -413,7 +418,7 @@ class Artefact:
         # the edits were not learned on such p.
         found = self.selected(query, items, p)
         row = self.row_of(query)
-        if self.editor is None or (row < 0 and self_keyword(query.text) in self._texts):
+        if self.editor is None or (row < 0 and folded(query.text) in self._texts):
             return found
         (state,) = self.edit_states([query], [(items, p)], [found])
         keywords = self.editor.edited(state, row, K_MAX)
@@ -429,7 +434,7 @@ class Artefact:
         found: Sequence[Selection] | None = None,
     ) -> Iterator[EditState]:
         """What may be edited of each query's selected set (`found`, else selected here)."""
-        texts = [self_keyword(query.text) for query in queries]
+        texts = [*map(self.text_of, queries)]
         rows = [self.row_of(query) for query in queries]
         sets = found or [
             self.selected(query, *one) for query, one in zip(queries, scored, strict=True)
@@ -440,8 +445,8 @@ class Artefact:
                 p,
                 self.expected_relevant(query, p),
                 one.keywords,
-                self.keywords.owners(text, anchors=row < 0),
-                self.keywords.ids.find(text),
+                self.keywords.owners(self_keyword(text), anchors=row < 0),
+                self.keywords.ids.find(self_keyword(text)),
             )
             for query, text, row, (items, p), one in zip(
                 queries, texts, rows, scored, sets, strict=True

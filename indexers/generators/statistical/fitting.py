@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cogr.datasets.builder import place
 from cogr.errors import GeneratorError
-from cogr.keywords import NORMALISER, self_keyword
+from cogr.keywords import NORMALISER, folded, self_keyword
 from cogr.metrics import f1_of
 from cogr.records import Dataset, Query
 from indexers.generators.statistical import FOLDS, LEAST_QUERIES, READABILITY
@@ -88,7 +88,7 @@ def fit(
     """
     relevance = _relevance(dataset)
     analyser = Analyser(language)
-    queries = [Query(query.id, self_keyword(query.text)) for query in dataset.queries["train"]]
+    queries = [Query(query.id, folded(query.text)) for query in dataset.queries["train"]]
     texts = [query.text for query in queries]
     pair_numbers = PairSignals.read(dataset, pair_signals)
     index = TextIndex.fit(analyser, dataset.items, texts, encoder).seeing(
@@ -96,7 +96,7 @@ def fit(
     )
     new = np.fromiter((item.id in dataset.new for item in dataset.items), np.bool_)
     training = _trained(index, texts, relevance, seed, new)
-    anchored = item_anchors(texts, _anchor_strength(training))
+    anchored = item_anchors([*map(self_keyword, texts)], _anchor_strength(training))
     titles = [item.title for item in dataset.items]
     phrases = item_phrases([item_text(item) for item in dataset.items], analyser)
     keywords = assemble(anchored, phrases, titles)

@@ -214,7 +214,8 @@ class _KnownQueries:
         self._dense_of[self._number_of[self._number_of >= 0]] = np.flatnonzero(self._number_of >= 0)
         self._place = np.full(len(known), -1)
         self._place[numbers] = np.arange(numbers.size)
-        self._texts = [queries.own_keyword(query) for query in range(len(queries))]
+        named = (Query(id_, queries.own_keyword(at)) for at, id_ in enumerate(queries.ids))
+        self._texts = [*map(artefact.text_of, named)]
         self._row = np.full(len(queries), -1)
         self._asked: list[int] = []
         self._sets: list[_Set] = []

@@ -193,6 +193,18 @@ def test_the_query_side_is_searched_and_looked_up(place: Place) -> None:
     assert {hit.id for hit in found.hits} == {"q1", "q3"}
 
 
+def test_queries_that_differ_in_what_a_keyword_lacks_are_looked_up_each(place: Place) -> None:
+    texts = [".jar", "jar", "jar, red", "jar red", "2. Liga", "3. Liga", "???", f"{'x ' * 200}y"]
+    rows = [Row(f"q{at}", text, (f"k{at}",)) for at, text in enumerate(texts)]
+    place.served(frozen(place.store, "query", rows))
+    for row in rows:
+        assert place.lookup(f" {row.text.upper()} ") == row
+    # No other query than the known one, but for its punctuation.
+    assert place.lookup("(Jar!)") == rows[1]
+    for unknown in ("1. Liga", "Liga", "?", f"{'x ' * 200}z", ""):
+        assert place.lookup(unknown) is None
+
+
 def test_nothing_asked_and_an_empty_snapshot_find_nothing(place: Place) -> None:
     place.served(frozen(place.store, "item", SHOP[:3]))
     for result in (place.search([]), place.retrieved([]), place.search(["in no item"])):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cogr.keywords import normalise, parse, query_key, self_keyword
 from cogr.snapshots import Row
 from indexers.release.rules import MOST_PINS, Rule, Rules
 from indexers.search import together
@@ -70,7 +71,7 @@ def test_rules_go_live_on_both_sides_and_back(
     assert {*found(cogr_index, "settee", flags)} == sofas != set()
     explained = cogr_index("search", "Living room sofa", "--explain", *flags)
     assert "Rules: pin living room sofa, c; pin living room sofa, b; bury" in explained.out
-    assert "pin 1 for living room sofa" in explained.out
+    assert "[pin 1 for living room sofa]" in explained.out
     assert cogr_index("verify", *flags).status == 0
     # The same rules again: nothing changes. Without them in a rebuild: they are gone.
     again = cogr_index("publish", "--json", *ruled).json
@@ -95,6 +96,26 @@ def test_a_query_that_no_snapshot_has_keeps_what_its_fit_writes(
     assert (before["source"], steel["source"]) == ("model", "index")
     assert {"steel"} < {*before["keywords"]} < {*steel["keywords"]}
     assert {*before["keywords"]} < {*ferrous["keywords"]}
+
+
+def test_no_title_and_no_keyword_takes_a_pin() -> None:
+    rules = Rules((Rule("pin", "desk", "a"), Rule("bury", "desk", "b")))
+    words = [
+        *rules.item_row(Row("a", "A", ())).keywords,
+        *rules.item_row(Row("b", "B", ())).keywords,
+    ]
+    assert len(words) == 2
+    query = rules.query_row(Row("q", "Desk", ()))
+    assert {*words} == {*query.keywords}
+    for word in words:
+        for said in (word, word.upper(), f" {word},", f'"{word}"', word[1:-1], f"［{word[1:-1]}］"):
+            assert not {*words} & {self_keyword(said), normalise(said), *parse(said)}
+
+
+def test_rules_of_queries_that_differ_in_punctuation_alone() -> None:
+    rules = Rules((Rule("pin", query_key("2. Liga"), "a"), Rule("pin", query_key(".jar"), "b")))
+    for text, pinned in (("2. LIGA", 1), ("3. Liga", 0), (".jar", 1), ("jar", 0), ("2 liga", 0)):
+        assert len(rules.query_row(Row("q", text, ())).keywords) == pinned
 
 
 def test_an_update_starts_from_what_the_generator_wrote(shop: Path, cogr_index: Command) -> None:

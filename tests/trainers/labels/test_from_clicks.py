@@ -48,6 +48,10 @@ def search(
     }
 
 
+def click_at(id_: str, item: Any, ordinal: int) -> dict[str, Any]:
+    return event("click", id_, item, ordinal, START + 5)
+
+
 def on_days(records: list[dict[str, Any]], number: int) -> list[dict[str, Any]]:
     """The records, on one of ten days."""
     return [{**one, "timestamp": one["timestamp"] + number % 10 * DAY} for one in records]
@@ -63,7 +67,7 @@ def counted(tmp_path: Path) -> Counted:
 
 
 def read(*paths: Path, **rules: Any) -> ClickCounts:
-    return read_click_counts(paths, Rules(half_life=FOREVER, **rules), QueryFilter().normalised)
+    return read_click_counts(paths, Rules(half_life=FOREVER, **rules), QueryFilter().keys)
 
 
 def clicked(click_counts: ClickCounts) -> dict[tuple[str, str, int], tuple[float, float]]:
@@ -126,7 +130,7 @@ def test_a_log_becomes_a_data_set(tmp_path: Path, cogr_train: Command) -> None:
 def test_records_of_any_shape_are_read_alike(tmp_path: Path) -> None:
     shown = [event("impression", "1", item, at, START) for at, item in enumerate("ab", start=1)]
     click = event("click", "1", "b", 2, START + 5)
-    asked = {"query_id": "1", "user_query": " Red  Chair!", "timestamp": START, "client_id": "c1"}
+    asked = {"query_id": "1", "user_query": " Red  Chair", "timestamp": START, "client_id": "c1"}
     no_id = {"query_id": None, "user_query": "red chair"}
     bare = {"event_attributes": {"object": {"object_id": "b"}, "position": None}}
     from_zero = [event("impression", "1", item, at, START) for at, item in enumerate("ab")]
@@ -174,7 +178,7 @@ def test_a_conversion_without_a_query_belongs_to_the_last_click_on_the_item(
 def test_old_visits_count_less(tmp_path: Path) -> None:
     two = [search(f"{days}", hits=["a"], time=START + days * DAY) for days in (0, 90)]
     log = ndjson(tmp_path / "log.ndjson", *two)
-    found = read_click_counts([log], Rules(), QueryFilter().normalised)
+    found = read_click_counts([log], Rules(), QueryFilter().keys)
     assert found.asked.visits.tolist() == [1.5]
     assert found.shown.raw.tolist() == [2]
 
@@ -241,12 +245,47 @@ BAD: dict[str, tuple[list[Any] | bytes | None, str]] = {
         [event("click", "1", "a", 1, START)],
         r"no searches with a text \(.*events that belong to no",
     ),
+    "null.ndjson": ([search("1", hits=None), click_at("1", "a", 2)], "clicks alone don't say"),
+    "old.ndjson": (
+        [{**search("1", hits=None), "query_response_object_ids": ["a"]}, click_at("1", "a", 1)],
+        "clicks alone don't say",
+    ),
+    "text.ndjson": ([search("1", hits="a,b"), click_at("1", "a", 1)], "clicks alone don't say"),
+    "empty.ndjson": ([search("1", hits=[]), click_at("1", "a", 1)], "clicks alone don't say"),
+    "other.ndjson": ([search("1"), click_at("1", "x", 1)], "no clicks on what was shown"),
     "d.ndjson": ([search("1", "lamp", ["a"])], "no clicks on what was shown"),
     "e.ndjson": (
         [search("1", "lamp", None), {**event("impression", "1", "a", 1, START), **NOWHERE}],
         "Labels need the positions .* and the log has none",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("shown", "clicked_id", "id_"),
+    [
+        ([7, 8], "7", "7"),
+        (["7", "8"], 7, "7"),
+        ([7.0, 8.0], 7, "7"),
+        ([7, 8], 7.0, "7"),
+        ([7.0, "8"], "7", "7"),
+        (["07", "7.50"], "7.50", "7.50"),
+        ([7.5, "8"], "7.5", "7.5"),
+    ],
+)
+def test_ids_are_those_that_a_catalogue_writes(
+    counted: Counted, shown: Any, clicked_id: Any, id_: str
+) -> None:
+    found = clicked(counted(search("1", hits=shown), click_at("1", clicked_id, 1)))
+    assert {item: clicks for (_, item, _), (_, clicks) in found.items() if clicks} == {id_: 1}
+    assert len(found) == 2
+
+
+def test_a_click_on_what_was_not_shown_is_counted_and_left_out(counted: Counted) -> None:
+    records = [search("1"), click_at("1", "a", 1), click_at("1", "c", 3)]
+    found = counted(*records, search("2", hits=None), click_at("2", "a", 1))
+    assert {item: of for (_, item, _), of in clicked(found).items()} == {"a": (1, 1), "b": (1, 0)}
+    assert found.counts[events.NOT_SHOWN] == 2
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from cogr.errors import GeneratorError
-from cogr.keywords import normalise, self_keyword
+from cogr.keywords import folded, normalise
 from cogr.mapped import Spool
 from cogr.records import Dataset, Item
 from indexers.generators import batched
@@ -82,7 +82,7 @@ class PairSignals:
 
         Raises GeneratorError when no pair has a number under a name.
         """
-        texts = {query.id: self_keyword(query.text) for query in dataset.entities("query")}
+        texts = {query.id: folded(query.text) for query in dataset.entities("query")}
         numbers = {item.id: number for number, item in enumerate(dataset.items)}
         rows, columns = dict[str, int](), list[dict[tuple[int, int], float]]()
         for name in names:
