@@ -252,7 +252,7 @@ BAD: dict[str, tuple[list[Any] | bytes | None, str]] = {
     ),
     "text.ndjson": ([search("1", hits="a,b"), click_at("1", "a", 1)], "clicks alone don't say"),
     "empty.ndjson": ([search("1", hits=[]), click_at("1", "a", 1)], "clicks alone don't say"),
-    "other.ndjson": ([search("1"), click_at("1", "x", 1)], "no clicks on what was shown"),
+    "unshown.ndjson": ([search("1"), click_at("1", "x", 1)], "no clicks on what was shown"),
     "d.ndjson": ([search("1", "lamp", ["a"])], "no clicks on what was shown"),
     "e.ndjson": (
         [search("1", "lamp", None), {**event("impression", "1", "a", 1, START), **NOWHERE}],
