@@ -279,13 +279,13 @@ def rows_of_queries(
                 rows.setdefault(name, row)
     for query in queries:
         own = self_keyword(query.text)
-        row = by_key.get(query_key(query.text)) or (by_own.get(own) if own else None)
-        if row is None and not unknown:
+        known = by_key.get(query_key(query.text)) or (by_own.get(own) if own else None)
+        if known is None and not unknown:
             raise SnapshotError(
                 f"Snapshot {snapshot.id} lacks the query {query.id!r} ({query.text[:80]!r}): "
                 "rebuild the query side without --limit, on the same data."
             )
-        row = row or Row(query.id, query.text, ())
+        row = known or Row(query.id, query.text, ())
         kept = row.weights if weights else ()
         found[query.id] = replace(row, text=query.text, own=own, weights=kept)
     return found

@@ -101,8 +101,8 @@ class Dataset:
             keywords, but are not used for training and evaluation. Not part of the hash.
         updated: side -> id -> time of the entity's last change, where the source has it. Not part
             of the hash.
-        unread: fields of the source's items that nothing reads -> how many items have them. Not
-            part of the hash.
+        unread: what nothing reads of the source -> how many records have it: fields of items, those
+            of others ("labels' rating"), and files (1). Not part of the hash.
         lineage: the origin of the labels (source, files, filters, judge, date) from the file
             lineage.json beside the data. Goes into manifests. Not part of the hash.
         pair_signals: column -> query id -> item id -> a number above 0, such as clicks; of known

@@ -51,7 +51,7 @@ class Report:
         duplicates: records that repeat an earlier one's text: titles and queries normalised as
             keywords, texts without case.
         notes: what the loader left out or repaired, such as HTML or unknown ids, and how often.
-        unread: fields of the items that nothing reads, and how many items have each.
+        unread: fields and files that nothing reads, and how many records have each.
         lineage: where the labels come from, from lineage.json.
     """
 
@@ -109,7 +109,7 @@ def remarks(dataset: Dataset) -> list[str]:
         names = [f"{name} ({count:,})" for name, count in [*dataset.unread.items()][:_NAMED]]
         more = f" and {len(dataset.unread) - _NAMED} more" if len(dataset.unread) > _NAMED else ""
         found.append(
-            f"Fields of items that are not read: {', '.join(names)}{more}. Name in "
+            f"Fields and files that are not read: {', '.join(names)}{more}. Name in "
             "dataset.columns.text what describes an item, and in publish.fields what goes into the "
             "index."
         )

@@ -9,6 +9,7 @@ repository has. Formats, their files and their rules are in docs/datasets.md. No
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -53,21 +54,25 @@ class Loader:
 
 
 Records = Iterator[tuple[Place, Mapping[str, Any]]]
-Part = Callable[[Path, str, Builder], Records | None]
-"""The records of a part of a data set (items, queries, labels or pairs); None where it has none."""
+Part = Callable[[Path, str, Builder], Records]
+"""The records of a file of a data set's part: items, queries, labels or pairs."""
 
 
 def _read_parts(format: str, path: Path | None, builder: Builder) -> None:
     folder = _folder(path, format)
+    signals = builder.options.pair_signals
+    wanted = ("items", "queries", "labels", *(["pairs"] if signals else []))
+    files = {part: _files_of(folder, part, format) for part in (*_NAMED, "pairs")}
+    for part, found in files.items():
+        for unread in found[1:] if part in wanted else found:
+            builder.unread(unread.name)
 
-    # A part that is not there in this format may be there in another one.
     def part(name: str) -> Records | None:
-        formats = dict.fromkeys((format, *_PARTS))
-        found = (_PARTS[one](folder, name, builder) for one in formats)
-        return next((records for records in found if records is not None), None)
+        for found in files[name][:1]:
+            return _PARTS[_format_of(found)](found, name, builder)
+        return None
 
-    columns, signals = builder.options.columns, builder.options.pair_signals
-    items, queries, labels = map(part, ("items", "queries", "labels"))
+    items, queries, labels = map(part, _NAMED)
     if items is None:
         raise DataError(
             f"{folder} has no items.{format} (or items.{format}.gz): write one record an item, "
@@ -75,24 +80,66 @@ def _read_parts(format: str, path: Path | None, builder: Builder) -> None:
         )
     for place, record in items:
         builder.has_fields(record)
-        _add_item(builder, place, record, columns.id)
+        _add_item(builder, place, record, builder.options.columns.id)
     for place, record in queries or ():
-        id_, text = id_field(record, "id", place), text_field(record, "text", place)
-        weight = number_field(record, "weight", place, default=1.0)
-        split = text_field(record, "split", place) or None
-        builder.query(place, id_, text, weight, split, time_field(record, "updated", place))
-    for place, record in labels or ():
-        if queries is None:
-            raise DataError(
-                f"{folder} has no queries.{format} (or queries.{format}.gz): labels need queries; "
-                "write one record a query, with id and text."
-            )
-        query, item = id_field(record, "query", place), id_field(record, "item", place)
-        builder.judgement(place, query, item, number_field(record, "grade", place, default=1.0))
-        builder.pair_signals(place, query, item, record)
+        _add_query(builder, place, record)
+    if labels is not None and queries is None:
+        raise DataError(
+            f"{folder} has no queries.{format} (or queries.{format}.gz): labels need queries; "
+            "write one record a query, with id and text."
+        )
+    if labels is not None:
+        _add_labels(builder, labels)
     for place, record in (part("pairs") if signals else None) or ():
         query, item = id_field(record, "query", place), id_field(record, "item", place)
         builder.pair_signals(place, query, item, record)
+
+
+_NAMED = ("items", "queries", "labels")
+
+
+def _files_of(folder: Path, part: str, format: str) -> list[Path]:
+    """The files of a part, the one to read first: of the format, plain, then gzip."""
+    formats = [*dict.fromkeys((format, *_PARTS))]
+    there = [path for path in folder.glob(f"{part}.*") if _format_of(path)]
+    return sorted(there, key=lambda path: (formats.index(_format_of(path)), path.name))
+
+
+def _format_of(path: Path) -> str:
+    end = path.name.removesuffix(".gz").rpartition(".")[2]
+    return {"tsv": "csv"}.get(end, end if end in _PARTS else "")
+
+
+def _add_query(builder: Builder, place: Place, record: Mapping[str, Any]) -> None:
+    id_, text = id_field(record, "id", place), text_field(record, "text", place)
+    weight = number_field(record, "weight", place, default=1.0)
+    split = text_field(record, "split", place) or None
+    builder.query(place, id_, text, weight, split, time_field(record, "updated", place))
+    builder.unread(*(f"queries' {name}" for name in record if name not in _QUERY))
+
+
+_QUERY = frozenset(("id", "text", "weight", "split", "updated"))
+_CALLED_GRADES = re.compile("grade|rating|relevance|score|label|judg|gain", re.IGNORECASE)
+
+
+def _add_labels(builder: Builder, labels: Records) -> None:
+    """Raises DataError where no label has a grade, though some have more than two fields."""
+    known = {"query", "item", "grade", *builder.options.pair_signals}
+    graded, others, source = False, dict[str, None](), Path()
+    for place, record in labels:
+        query, item = id_field(record, "query", place), id_field(record, "item", place)
+        builder.judgement(place, query, item, number_field(record, "grade", place, default=1.0))
+        builder.pair_signals(place, query, item, record)
+        more = [name for name in record if name not in known]
+        builder.unread(*(f"labels' {name}" for name in more))
+        graded, source = graded or "grade" in record, place.source
+        others.update(dict.fromkeys(more))
+    if others and not graded:
+        likely = next(filter(_CALLED_GRADES.search, others), next(iter(others)))
+        raise DataError(
+            f"{source}: no field is named 'grade', and {likely!r} is not read; name it 'grade' if "
+            "it has the grades, or leave it out if every row is a relevant pair."
+        )
 
 
 def _add_item(builder: Builder, place: Place, record: Mapping[str, Any], key: str) -> None:
@@ -102,15 +149,11 @@ def _add_item(builder: Builder, place: Place, record: Mapping[str, Any], key: st
     builder.item(place, id_field(record, key, place), title, text, updated, record)
 
 
-def _jsonl(folder: Path, name: str, _builder: Builder) -> Records | None:
-    path = find(folder, f"{name}.jsonl")
-    return json_records(path) if path else None
+def _jsonl(path: Path, _name: str, _builder: Builder) -> Records:
+    return json_records(path)
 
 
-def _csv(folder: Path, name: str, builder: Builder) -> Records | None:
-    path = find(folder, f"{name}.csv", f"{name}.tsv")
-    if path is None:
-        return None
+def _csv(path: Path, name: str, builder: Builder) -> Records:
     if name != "items":
         return Sheet.of(
             path, *(("id", "text") if name == "queries" else ("query", "item"))
@@ -122,16 +165,14 @@ def _csv(folder: Path, name: str, builder: Builder) -> Records | None:
     return sheet.records()
 
 
-def _parquet(folder: Path, name: str, builder: Builder) -> Records | None:
-    path = folder / f"{name}.parquet"
-    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path] if path.is_file() else []
+def _parquet(path: Path, name: str, builder: Builder) -> Records:
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     wanted, tell = None, None
     if name == "items":
         extra = builder.options.columns.sources(builder.options.fields)
         wanted = {*builder.options.columns.read(), *(source for _, source in extra)}
         tell = builder.has_fields
-    rows = (parquet_rows(path, wanted, tell) for path in files)
-    return chain.from_iterable(rows) if files else None
+    return chain.from_iterable(parquet_rows(path, wanted, tell) for path in files)
 
 
 _PARTS: Mapping[str, Part] = {"jsonl": _jsonl, "csv": _csv, "parquet": _parquet}
@@ -144,6 +185,9 @@ def _read_beir(path: Path | None, builder: Builder) -> None:
     for place, record in json_records(corpus):
         _add_item(builder, place, record, "_id")
     found = {split: path for split in SPLITS if (path := find(folder / "qrels", f"{split}.tsv"))}
+    for path in sorted(folder.glob("qrels/*")):
+        if path not in found.values():
+            builder.unread(f"qrels/{path.name}")
     queries = find(folder, "queries.jsonl")
     if found:
         advice = "qrels need queries: write one query a line, with _id and text"

@@ -210,6 +210,7 @@ class Builder:
         }
         self._updated: dict[Side, dict[str, datetime]] = {"item": {}, "query": {}}
         self._seen: Counter[str] = Counter()
+        self._ignored: Counter[str] = Counter()
         self._judgements = 0
         self._first_unknown = ""
 
@@ -244,6 +245,10 @@ class Builder:
         which no item has.
         """
         self._seen.update([*names] if items is None else dict.fromkeys(names, items))
+
+    def unread(self, *names: str) -> None:
+        """Note fields of a record, or a file, that nothing reads; items' by `has_fields`."""
+        self._ignored.update(names)
 
     def query(
         self,
@@ -390,7 +395,8 @@ class Builder:
     def _unread(self) -> Mapping[str, int]:
         known = self.options.columns.read().union(self._extra)
         seen = self._seen.most_common()
-        return {name: count for name, count in seen if count and name not in known}
+        items = {name: count for name, count in seen if count and name not in known}
+        return items | dict(self._ignored)
 
     def _check_unknown(self) -> None:
         unknown = self.notes[UNKNOWN_QUERIES] + self.notes[UNKNOWN_ITEMS]

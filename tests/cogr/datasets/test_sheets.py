@@ -6,6 +6,8 @@ import gzip
 import re
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cogr.datasets import load_dataset
@@ -14,7 +16,7 @@ from cogr.datasets.fields import Columns
 from cogr.errors import DataError
 from cogr.records import Dataset, Item
 from indexers.inspection import inspect_dataset, remarks
-from tests.shops import write_jsonl
+from tests.shops import write_beir, write_jsonl
 
 COLUMNS = Columns(
     id="SKU",
@@ -103,7 +105,7 @@ def test_what_is_not_read_and_what_was_mended_is_told(tmp_path: Path) -> None:
     assert report.unread == {"description": 6, "brand": 3}
     assert report.notes == {"titles and texts with HTML removed": 6, "rows that repeat an item": 1}
     assert remarks(dataset) == [
-        "Fields of items that are not read: description (6), brand (3). Name in "
+        "Fields and files that are not read: description (6), brand (3). Name in "
         "dataset.columns.text what describes an item, and in publish.fields what goes into the "
         "index.",
         "6 titles and texts with HTML removed.",
@@ -113,3 +115,72 @@ def test_what_is_not_read_and_what_was_mended_is_told(tmp_path: Path) -> None:
     read = load_dataset("jsonl", tmp_path, Options(columns=columns, fields=("brand",)))
     assert (read.items[0].title, read.unread) == ("T0 & co", {})
     assert remarks(read)[0] == "6 titles and texts with HTML removed."
+
+
+@pytest.mark.parametrize(
+    ("header", "named"),
+    [
+        ("rating", "rating"),
+        ("Grade", "Grade"),
+        ("esci_label", "esci_label"),
+        ("judge,relevance", "judge"),
+        ("comment,Score", "Score"),
+        ("clicks", "clicks"),
+    ],
+)
+@pytest.mark.parametrize("format", ["csv", "jsonl", "parquet"])
+def test_labels_without_a_grade_but_with_more_are_refused(
+    tmp_path: Path, header: str, named: str, format: str
+) -> None:
+    rows = [dict(zip(["query", "item", *header.split(",")], ["q", "1", *"23"], strict=False))]
+    folder = write(tmp_path, "id,title\n1,a\n2,b\n", queries="id,text\nq,a\n")
+    if format == "csv":
+        lines = [[*rows[0]], [*rows[0].values()]]
+        (folder / "labels.csv").write_text("\n".join(map(",".join, lines)))
+    elif format == "jsonl":
+        write_jsonl(folder / "labels.jsonl", [{"query": "q", "item": "2"}, *rows])
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), folder / "labels.parquet")
+    sentence = f"labels.{format}: no field is named 'grade', and '{named}' is not read; name it"
+    with pytest.raises(DataError, match=sentence):
+        load(folder, (), Columns())
+
+
+def test_labels_without_grades_are_relevant_pairs(tmp_path: Path) -> None:
+    parts = {"queries": "id,text\nq,a\n", "labels": "query,item\nq,2\n"}
+    dataset = load(write(tmp_path, "id,title\n1,a\n2,b\n", **parts), (), Columns())
+    assert (dataset.judged, dataset.unread) == ({"q": {"2": 1.0}}, {})
+    options = Options(pair_signals=("clicks",))
+    (tmp_path / "labels.csv").write_text("query,item,clicks\nq,2,7\n")
+    assert load_dataset("csv", tmp_path, options).judged == {"q": {"2": 1.0}}
+
+
+def test_what_is_not_read_is_named_in_every_file(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path,
+        "id,title,Brand\n1,a,x\n",
+        queries="id,text,Split,Weight\nq,a,test,3\nr,b,,2\n",
+        labels="query,item,grade,Rating\nq,1,1,4\n",
+    )
+    write_jsonl(folder / "items.jsonl", [])
+    (folder / "items.tsv").write_text("id\ttitle\n2\tb\n")
+    (folder / "pairs.csv").write_text("query,item,clicks\nq,1,3\n")
+    assert load(folder, (), Columns()).unread == {
+        "Brand": 1,
+        "items.tsv": 1,
+        "items.jsonl": 1,
+        "pairs.csv": 1,
+        "queries' Split": 1,
+        "queries' Weight": 2,
+        "labels' Rating": 1,
+    }
+
+
+def test_qrels_of_no_split_are_named(tmp_path: Path) -> None:
+    item = {"id": "1", "title": "a", "text": ""}
+    asked = [{"id": "q", "text": "a", "split": "test"}, {"id": "r", "text": "b", "split": "train"}]
+    labels = [{"query": "q", "item": "1", "grade": 1}, {"query": "r", "item": "1", "grade": 1}]
+    folder = write_beir(tmp_path, [item], asked, labels)
+    assert load_dataset("beir", folder).unread == {}
+    (folder / "qrels/train.tsv").rename(folder / "qrels/validation.tsv")
+    assert load_dataset("beir", folder).unread == {"qrels/validation.tsv": 1}
