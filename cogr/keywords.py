@@ -119,14 +119,15 @@ def query_key(text: str) -> str:
     """What identifies a query: its `folded` text, the end of a long one as a hash; "" for a text
     that is empty then. Idempotent, `MAX_KEYWORD_CHARS` at most.
     """
-    return _told_apart(folded(text))
+    text = folded(text)
+    return text if len(text) <= MAX_KEYWORD_CHARS else f"{text[:_CUT].rstrip()} {_digest(text)}"
 
 
-def _told_apart(text: str, rest: str = "") -> str:
-    if len(text) <= MAX_KEYWORD_CHARS:
-        return text
-    digest = hashlib.blake2b((text + rest).encode(), digest_size=8).hexdigest()
-    return f"{text[: MAX_KEYWORD_CHARS - len(digest) - 1].rstrip(_OUTER)} {digest}"
+_CUT = MAX_KEYWORD_CHARS - 17
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def self_keyword(text: str) -> str:
@@ -140,16 +141,25 @@ def self_keyword(text: str) -> str:
     """
     if (pieces := _plain_pieces(text)) is not None and len(pieces) == 1:
         return pieces[0]
-    text, rest = text[:_READ_AT_MOST], folded(text[_READ_AT_MOST:])
-    while True:
-        once = _stripped(_without_separators(text), own=True)
-        words = once.split(" ")
-        if found := _first_loop(words):
-            start, size = found
-            once = " ".join(words[:start] + words[start + size :])
-        if once == text:
-            return _told_apart(once, rest)
+    whole = _said_plainly(text[:_READ_AT_MOST])
+    if len(whole) <= MAX_KEYWORD_CHARS:
+        return _without_loops(whole)
+    more = folded(text[_READ_AT_MOST:])
+    return f"{_without_loops(whole[:_CUT])} {_digest(whole + more)}".strip()
+
+
+def _said_plainly(text: str) -> str:
+    while (once := _stripped(_without_separators(text), own=True)) != text:
         text = once
+    return text
+
+
+def _without_loops(text: str) -> str:
+    text = _said_plainly(text)
+    while found := _first_loop(words := text.split(" ")):
+        start, size = found
+        text = _said_plainly(" ".join(words[:start] + words[start + size :]))
+    return text
 
 
 def with_self(own: str, keywords: Iterable[str]) -> list[str]:

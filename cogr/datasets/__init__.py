@@ -63,8 +63,8 @@ def _read_parts(format: str, path: Path | None, builder: Builder) -> None:
     signals = builder.options.pair_signals
     wanted = ("items", "queries", "labels", *(["pairs"] if signals else []))
     files = {part: _files_of(folder, part, format) for part in (*_NAMED, "pairs")}
-    for part, found in files.items():
-        for unread in found[1:] if part in wanted else found:
+    for name, found in files.items():
+        for unread in found[1:] if name in wanted else found:
             builder.unread(unread.name)
 
     def part(name: str) -> Records | None:
@@ -125,14 +125,14 @@ _CALLED_GRADES = re.compile("grade|rating|relevance|score|label|judg|gain", re.I
 def _add_labels(builder: Builder, labels: Records) -> None:
     """Raises DataError where no label has a grade, though some have more than two fields."""
     known = {"query", "item", "grade", *builder.options.pair_signals}
-    graded, others, source = False, dict[str, None](), Path()
+    graded, others, source = False, dict[str, None](), ""
     for place, record in labels:
         query, item = id_field(record, "query", place), id_field(record, "item", place)
         builder.judgement(place, query, item, number_field(record, "grade", place, default=1.0))
         builder.pair_signals(place, query, item, record)
         more = [name for name in record if name not in known]
         builder.unread(*(f"labels' {name}" for name in more))
-        graded, source = graded or "grade" in record, place.source
+        graded, source = graded or "grade" in record, str(place.source)
         others.update(dict.fromkeys(more))
     if others and not graded:
         likely = next(filter(_CALLED_GRADES.search, others), next(iter(others)))
