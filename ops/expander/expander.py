@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeVar
 from cachetools import TTLCache
 
 from cogr.errors import CogrError
-from cogr.keywords import folded, self_keyword
+from cogr.keywords import folded, query_key, self_keyword
 from cogr.settings import Settings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
@@ -188,7 +188,7 @@ class Expander:
         """Expand a query for one pair, within the deadline."""
         text = folded(query)
         try:
-            known = self._hot.get((pair.name, text)) or await self._expand(text, pair)
+            known = self._hot.get((pair.name, query_key(text))) or await self._expand(text, pair)
         except Exception as error:  # noqa: BLE001 (the query alone is always an answer)
             self._bug(error)
             known = Known(None, reason="away")
@@ -209,7 +209,7 @@ class Expander:
     def _remember(self, pair: Pair, text: str, row: Row) -> Known:
         known = Known(row, "cache")
         if self._hot.maxsize:
-            self._hot[pair.name, text] = known
+            self._hot[pair.name, query_key(text)] = known
         return known
 
     async def _expand(self, text: str, pair: Pair) -> Known:
