@@ -24,10 +24,13 @@ made; both are applied where text leaves the process (`indexers.telemetry.termin
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 import re
 import unicodedata
-from urllib.parse import unquote, unquote_plus
+from collections.abc import Iterator
+from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
@@ -138,7 +141,8 @@ def masked(text: str) -> str:
 
 
 def learn(secret: str) -> None:
-    """Mask this text from now on, also in the spellings of URLs, JSON and Python.
+    """Mask this text from now on, also in the spellings of URLs, JSON, HTML and Python, in base64,
+    alone or within a longer text (as the header of basic authentication has it), and in hex.
 
     A secret of less than 6 characters is ignored.
     """
@@ -148,8 +152,24 @@ def learn(secret: str) -> None:
             json.dumps(plain)[1:-1],
             json.dumps(plain, ensure_ascii=False)[1:-1],
             repr(plain)[1:-1],
+            html.escape(plain),
+            *(quote(plain, safe=safe) for safe in ("", "/")),
+            quote_plus(plain),
+            *_encoded(plain.encode("utf-8", "surrogatepass")),
         )
         learned.update(one for one in spelled if len(one) >= _LEAST)
+
+
+def _encoded(plain: bytes) -> Iterator[str]:
+    yield plain.hex()
+    yield plain.hex().upper()
+    for before in range(3):
+        # Of the text's own bits alone; the characters at the ends depend on what surrounds it.
+        whole = base64.b64encode(bytes(before) + plain).decode()
+        own = whole[(0, 2, 3)[before] : (before + len(plain)) * 8 // 6]
+        yield own
+        yield own.translate({ord("+"): "-", ord("/"): "_"})
+        yield quote(own, safe="")
 
 
 def learn_address(text: str) -> None:

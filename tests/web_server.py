@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -47,6 +48,7 @@ def serve(
     handle: Callable[[Request], Answer | None],
     content_type: str = "application/json",
     headers: Mapping[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[str]:
     """A server whose every answer `handle` gives, with further headers; None closes the connection.
     Yields its URL.
@@ -78,12 +80,14 @@ def serve(
             """Quiet."""
 
     server = _Server(("127.0.0.1", 0), Handler)
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(
         target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
     )
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()

@@ -149,7 +149,14 @@ OTHER_VARIABLES = frozenset(
     {"COGR_CONFIG", "COGR_DATA_DIR", "COGR_CACHE_DIR", "COGR_OPENSEARCH_HOME"}
 )
 """Variables that start with COGR_ but are not settings: where files lie on this machine."""
-_PATHS = ("store", "dataset.path", "opensearch.ca_file", "publish.rules")
+_PATHS = (
+    "store",
+    "dataset.path",
+    "opensearch.ca_file",
+    "opensearch.client_cert",
+    "opensearch.client_key",
+    "publish.rules",
+)
 _NAMES = ("generator.model", "prompts.templates", "training.model", "training.accelerate")
 """Keys whose value is a path or a name."""
 _EXAMPLE = 'a data set of your own needs [dataset] loader = "beir" and path = "DIR"'

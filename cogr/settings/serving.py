@@ -72,6 +72,10 @@ class OpenSearchSettings(Table):
     username: str | None = Field(None, description="Basic authentication")
     password: SecretStr | None = Field(None, description="Basic authentication; never printed")
     ca_file: str | None = Field(None, description="CA certificates of the cluster, PEM")
+    client_cert: str | None = Field(
+        None, description="Certificate that we show to the cluster, PEM; its key may follow it"
+    )
+    client_key: str | None = Field(None, description="The certificate's key, PEM, without password")
     aws_region: str | None = Field(
         None, description="Sign requests by AWS SigV4 for this region (extra s3)"
     )
@@ -82,7 +86,7 @@ class OpenSearchSettings(Table):
         "analyser of the cluster (standard)",
     )
 
-    _is_path = field_validator("ca_file")(usable_path)
+    _is_path = field_validator("ca_file", "client_cert", "client_key")(usable_path)
 
     @field_validator("url")
     @classmethod

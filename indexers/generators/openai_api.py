@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
-from cogr.errors import CogrError, GeneratorError, ServiceError
+from cogr.errors import CogrError, GeneratorError, ServiceError, learn, masked
 from cogr.settings.indexing import Sampling
 from cogr.settings.table import check_url
 from indexers.generators import (
@@ -96,6 +96,8 @@ class OpenAIGenerator(EndpointGenerator):
 
     def __init__(self, options: OpenAIOptions) -> None:
         self.options = options
+        if options.api_key:
+            learn(options.api_key.get_secret_value())  # An endpoint may repeat what it was sent.
         # Kept from shard to shard, so that what was learned about the endpoint is not lost.
         self._left_out: frozenset[str] = frozenset()
         self._has_decided = False
@@ -182,7 +184,7 @@ class OpenAIGenerator(EndpointGenerator):
         try:
             response = await self._response(client, request)
             if said := _error_in(response):
-                reason = f"the answer is not a completion ({self._masked(said)})"
+                reason = f"the answer is not a completion ({said})"
                 return Failure(request.id, reason, permanent=False)
             if self.options.yes_or_no:
                 return self._decision(request.id, response)
@@ -232,7 +234,7 @@ class OpenAIGenerator(EndpointGenerator):
             except openai.APIStatusError as error:
                 if (part := _refused_part(error, out)) is None:
                     raise
-                out, said = out | self._left_out | {part}, self._said(error)
+                out, said = out | self._left_out | {part}, _said_by(error)
                 continue
             if out - self._left_out:
                 self._left_out |= out
@@ -255,15 +257,8 @@ class OpenAIGenerator(EndpointGenerator):
         beyond = {"top_k": sampling.top_k or -1, "chat_template_kwargs": {"enable_thinking": False}}
         return body if "extra" in out else body | {"extra_body": beyond}
 
-    def _said(self, error: Exception) -> str:
-        return self._masked(_said_by(error))
-
-    def _masked(self, said: str) -> str:
-        key = self.options.api_key.get_secret_value() if self.options.api_key else ""
-        return said.replace(key, "***") if key else said
-
     def _refused_by(self, request: Request, error: Any) -> Failure:
-        status, said = error.status_code, self._said(error)
+        status, said = error.status_code, _said_by(error)
         if status in (401, 403):
             raise ServiceError(
                 f"The endpoint {self._endpoint} refuses us with {status} ({said}); check the "
@@ -328,7 +323,7 @@ def _message(body: object) -> str:
     if isinstance(body, dict):
         body = next((body[key] for key in ("message", "detail", "error") if body.get(key)), None)
         return _message(body)
-    return " ".join(body.split())[:_SAID] if isinstance(body, str) else ""
+    return masked(" ".join(body.split()))[:_SAID] if isinstance(body, str) else ""
 
 
 async def _stop(client: Any, running: set[asyncio.Task[Answer]]) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64encode, urlsafe_b64encode
+from html import escape
+from urllib.parse import quote, quote_plus
+
 import pytest
 
 from cogr.errors import ServiceError, learn, learn_words, masked, one_line, visible
@@ -32,6 +36,31 @@ def test_what_was_learned_is_masked_as_it_is_and_as_others_spell_it() -> None:
         assert masked(f"the server said {spelled}.") == "the server said ...."
     learn("can%41ry-1")
     assert masked("Port could not be cast: 'canAry-1'") == "Port could not be cast: '...'"
+
+
+@pytest.mark.parametrize(
+    "secret", ["s3cret/canary+1", "grün & blau?", "caf%C3%A9-canary", "0123456"]
+)
+def test_an_authorization_that_is_repeated_is_masked_in_every_encoding(secret: str) -> None:
+    learn(secret)
+    own = secret.encode()
+    for user in ("", "a", "ab", "shop", "søren"):
+        before = f"{user}:".encode()
+        hexed = (before + own).hex()
+        spelled = [f"Bearer {secret}", hexed, hexed.upper()]
+        parts = [secret, own.hex(), own.hex().upper()]
+        for coded in (b64encode, urlsafe_b64encode):
+            basic = coded(before + own).decode()
+            spelled.append(f"Basic {basic}")
+            # What the secret alone decides.
+            parts.append(basic[-(-len(before) * 8 // 6) : len(before + own) * 8 // 6])
+        for header in spelled:
+            for form in (str, quote, quote_plus, escape, repr):
+                shown = masked(f"400: unknown header authorization: {form(header)} was sent")
+                assert "..." in shown
+                for part in parts:
+                    ends = range(5, len(form(part)))
+                    assert not [at for at in ends if form(part)[at - 5 : at + 1] in shown]
 
 
 def test_short_secrets_are_not_looked_for() -> None:

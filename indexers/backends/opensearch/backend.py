@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cogr.errors import CheckFailedError, LockedError, ServiceError, SnapshotError
+from cogr.errors import CheckFailedError, CogrError, LockedError, SnapshotError
 from cogr.matching.mirror import Mirror
 from cogr.records import SIDES, Advance, Side
 from cogr.settings.serving import IntoSettings, OpenSearchSettings
@@ -141,7 +141,7 @@ class OpenSearchBackend:
             ]
         try:
             self._act(actions, f"switching the aliases of {self.prefix}")
-        except ServiceError as error:
+        except CogrError as error:
             if any(self._aliased()[side] not in (now[side], [new[side]]) for side in new):
                 raise LockedError(_SWITCHED.format(self.prefix)) from error
             raise
@@ -193,7 +193,8 @@ class OpenSearchBackend:
     def list(self) -> Sequence[Listed]:
         """Every pushed snapshot under the prefix."""
         pattern = ",".join(f"{alias}-{side}-r*" for side, alias in self._aliases.items())
-        there = self.cluster.call("GET", f"/{pattern}", doing="listing the indexes")
+        seen = {"expand_wildcards": "open,hidden"}
+        there = self.cluster.call("GET", f"/{pattern}", params=seen, doing="listing the indexes")
         found = []
         for state in (IndexState.read(name, answer) for name, answer in there.items()):
             if id_ := state.snapshot:

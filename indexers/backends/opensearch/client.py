@@ -13,10 +13,19 @@ import ssl
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-from cogr.errors import MissingExtraError, ServiceError, SettingsError
+from cogr.errors import (
+    CogrError,
+    MissingExtraError,
+    ServiceError,
+    SettingsError,
+    UserError,
+    learn_address,
+)
 from cogr.matching.bm25 import BM25
 from cogr.settings.serving import OpenSearchSettings
 
@@ -81,14 +90,24 @@ def _answered(status: int, info: Any) -> Refusal:
     return Refusal(status, str(cause.get("type") or body.get("type", "")), reason)
 
 
-def service_error(refusal: Refusal, url: str, doing: str) -> ServiceError:
-    """One sentence: the failure, the address (without credentials), the activity, what to do."""
+def service_error(refusal: Refusal, url: str, doing: str) -> CogrError:
+    """One sentence: the failure, the address (without credentials), the activity, what to do. A
+    UserError where the same request would be refused for ever.
+    """
     what, remedy = _SAID.get(refusal.kind) or _SAID.get(refusal.status) or _OTHER
-    return ServiceError(f"OpenSearch at {url} {what.format(refusal)} ({doing}); {remedy}.")
+    kind = UserError if (what, remedy) == _WRONG else ServiceError
+    return kind(f"OpenSearch at {url} {what.format(refusal)} ({doing}); {remedy}.")
 
 
 _AGAIN = "the same command goes on from here"
-_BLOCKED = ("is blocked: {0.reason}", f"free disk space or lift the block; {_AGAIN}")
+_BLOCKED = (
+    "is blocked: {0.reason}",
+    f"free disk space, or lift the block (set index.blocks.* of that index to null); {_AGAIN}",
+)
+_WRONG = (
+    "refuses with status {0.status}: {0.kind} {0.reason}",
+    "correct what it names; the same command would be refused again",
+)
 _AWAY = ("is not available (status {0.status})", f"see the cluster's health; {_AGAIN}")
 _SAID: Mapping[str | int, tuple[str, str]] = {
     "connection": (
@@ -120,6 +139,7 @@ _SAID: Mapping[str | int, tuple[str, str]] = {
     413: ("finds the request too large", "raise the limit there, or of a proxy before it"),
     429: ("is overloaded and kept refusing", f"see its load; {_AGAIN}"),
     **dict.fromkeys((502, 503, 504), _AWAY),
+    **dict.fromkeys((400, 405, 406, 415, 422), _WRONG),
 }
 _OTHER = ("refuses with status {0.status}: {0.kind} {0.reason}", "see the cluster's log")
 
@@ -173,12 +193,20 @@ class Cluster:
     """
 
     def __init__(self, settings: OpenSearchSettings) -> None:
-        from opensearchpy import OpenSearch
+        from opensearchpy import OpenSearch, Urllib3HttpConnection
+
+        class Connection(Urllib3HttpConnection):  # type: ignore[misc]
+            def _create_urllib3_pool(self) -> None:
+                self.pool: Any = self._urllib3_pool_factory()
+                if proxy := _proxy(self.host):
+                    self.pool = _through(proxy, self.pool)
 
         self.settings = settings
         self.urls = _urls(settings)
         self.url = ",".join(self.urls)
-        client = OpenSearch(pool_maxsize=BULK_THREADS + 1, **_options(settings))
+        client = OpenSearch(
+            pool_maxsize=BULK_THREADS + 1, connection_class=Connection, **_options(settings)
+        )
         self._transport = client.transport
         self._reached = False
 
@@ -201,7 +229,7 @@ class Cluster:
     ) -> Any:
         """Send one request and return the parsed answer. Transient failures are retried with
         growing waits, but a cluster that was never reached is not, so that a wrong URL shows at
-        once. Raises ServiceError.
+        once. Raises ServiceError, and UserError as `service_error`.
 
         Args:
             doing: the activity, for error sentences.
@@ -272,9 +300,44 @@ def _urls(settings: OpenSearchSettings) -> list[str]:
 
 def connect_async(settings: OpenSearchSettings) -> Any:
     """A client for asyncio, to the same hosts with the same credentials. Raises as `Cluster`."""
-    from opensearchpy import AsyncOpenSearch
+    from opensearchpy import AIOHttpConnection, AsyncOpenSearch
 
-    return AsyncOpenSearch(**_options(settings, for_async=True))
+    class Connection(AIOHttpConnection):  # type: ignore[misc]
+        async def _create_aiohttp_session(self) -> None:
+            await super()._create_aiohttp_session()
+            # A redirect would take requests to another host; the other client follows none.
+            more = {"allow_redirects": False, "proxy": _proxy(self.host)}
+            self.session.request = partial(self.session.request, **more)
+
+    return AsyncOpenSearch(connection_class=Connection, **_options(settings, for_async=True))
+
+
+def _proxy(url: str) -> str | None:
+    """The proxy that HTTPS_PROXY and NO_PROXY name for this address."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" or proxy_bypass(parts.hostname or ""):
+        return None
+    return getproxies().get("https")
+
+
+_TLS = ("cert_reqs", "ca_certs", "cert_file", "key_file")
+
+
+def _through(proxy: str, pool: Any) -> Any:
+    """A pool of connections to the same host through a proxy."""
+    from urllib3 import ProxyManager, make_headers
+
+    learn_address(proxy)
+    user = unquote(urlsplit(proxy).netloc.rpartition("@")[0])
+    headers = make_headers(proxy_basic_auth=user) if user else None
+    manager = ProxyManager(
+        proxy,
+        proxy_headers=headers,
+        maxsize=BULK_THREADS + 1,
+        timeout=pool.timeout,
+        **{name: getattr(pool, name) for name in _TLS},
+    )
+    return manager.connection_from_host(pool.host, pool.port, "https")
 
 
 def _options(settings: OpenSearchSettings, *, for_async: bool = False) -> dict[str, Any]:
@@ -294,13 +357,28 @@ def _tls(settings: OpenSearchSettings, urls: Collection[str]) -> dict[str, Any]:
         return {}
     path = settings.ca_file or None
     try:
-        ssl.create_default_context(cafile=path)
+        context = ssl.create_default_context(cafile=path)
     except OSError as error:
         raise SettingsError(
             f"opensearch.ca_file {path} can't be used ({error}); give a PEM file of CA "
             "certificates."
         ) from error
-    return {"verify_certs": True, "ca_certs": path}
+    if settings.client_cert:
+        try:
+            context.load_cert_chain(settings.client_cert, settings.client_key or None, _no_password)
+        except OSError as error:
+            raise SettingsError(
+                f"opensearch.client_cert {settings.client_cert} can't be used ({error}); give a "
+                "PEM file of the certificate, and its key, without a password, in the same file "
+                "or in opensearch.client_key."
+            ) from error
+    own = {"client_cert": settings.client_cert or None, "client_key": settings.client_key or None}
+    return {"verify_certs": True, "ca_certs": path, **own}
+
+
+def _no_password() -> str:
+    # Else OpenSSL would ask on the terminal.
+    raise OSError("its key has a password")
 
 
 def _auth(settings: OpenSearchSettings, *, for_async: bool = False) -> Any:

@@ -85,11 +85,14 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
         properties |= {"query_key": {"type": "keyword"}, "self": {"type": "keyword"}}
         properties |= {"generated": unread, "weights": number, "confidence": number}
     # Copies are made of the whole index, never from documents, so that no text needs to be stored.
-    source = {"excludes": [WORDS], "recovery_source_enabled": False}
+    # A template of the cluster that switches _source off, or trims it, must not count either.
+    own: dict[str, Any] = {"enabled": True}
+    if meta.get("search_text"):
+        own |= {"excludes": [WORDS], "recovery_source_enabled": False}
     return {
         "dynamic": "strict",
         "_meta": dict(meta),
-        **({"_source": source} if meta.get("search_text") else {}),
+        "_source": own,
         "properties": properties,
     }
 
@@ -265,6 +268,15 @@ def check_scored(state: IndexState, version: Version) -> None:
         raise ServiceError(
             f"The index {state.name} can't be used: its field keywords is {found}, not {expected}, "
             "so it is scored otherwise than the mirror; delete it and push the snapshot again."
+        )
+    source = state.mappings.get("_source", {})
+    if source.get("enabled") is False or {
+        *source.get("includes", ()),
+        *source.get("excludes", ()),
+    } - {WORDS}:
+        raise ServiceError(
+            f"The index {state.name} can't be used: its mapping has _source {source}, so its "
+            "documents can't be read back; delete it and push the snapshot again."
         )
 
 

@@ -27,7 +27,7 @@ from itertools import chain, islice
 from typing import Any
 
 from cogr.differences import differences
-from cogr.errors import CheckFailedError, DataError, ServiceError
+from cogr.errors import CheckFailedError, CogrError, DataError, ServiceError
 from cogr.snapshots import Snapshot
 from cogr.snapshots.texts import texts_of
 from indexers.backends import Pushed
@@ -313,6 +313,11 @@ for the processor.
 CLONE = "_clone"
 _READY = {"wait_for_status": "yellow", "wait_for_no_initializing_shards": "true", "timeout": "50s"}
 """What the cluster waits for after a clone, less than TIMEOUT."""
+_UNBLOCKED = {
+    f"blocks.{one}": None
+    for one in ("write", "read", "metadata", "read_only", "read_only_allow_delete")
+}
+"""An operator, or a disk that was full, may have left blocks on the parent's index."""
 _log = logging.getLogger(__name__)
 
 
@@ -362,7 +367,7 @@ def _change_clone(
     with ThreadPoolExecutor(1, "changes") as reader:
         # The first changes are read while the cluster copies.
         first = reader.submit(list[tuple[str, Document | None]], islice(changes, _FIRST))
-        _clone(cluster, source.name, draft, {"blocks.write": None})
+        _clone(cluster, source.name, draft, _UNBLOCKED)
         cluster.call("PUT", f"/{draft}/_mapping", body=naming, doing=f"naming the index {draft}")
         return write_documents(cluster, draft, chain(first.result(), changes), replace=True)
 
@@ -384,7 +389,7 @@ def _clone(cluster: Cluster, source: str, target: str, settings: dict[str, Any])
     try:
         cluster.call("POST", path, body=body, doing=doing, exists_ok=True)
         cluster.call("GET", f"/_cluster/health/{target}", params=_READY, doing=doing)
-    except ServiceError as error:
+    except CogrError as error:
         raise _CopyError(str(error)) from error
 
 

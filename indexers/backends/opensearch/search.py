@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from cogr.errors import ServiceError, UserError
+from cogr.errors import CogrError, ServiceError, UserError
 from cogr.keywords import query_key, self_keyword
 from cogr.records import SIDES, Side
 from cogr.snapshots import Row
@@ -351,5 +351,5 @@ def install_template(cluster: Cluster, prefix: str) -> None:
         cluster.call(
             "PUT", f"/_scripts/{prefix}-search", body=body, doing="storing the search template"
         )
-    except ServiceError as error:
+    except CogrError as error:
         log.warning("%s It goes on without the template.", error)

@@ -4,22 +4,38 @@ are signed.
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import datetime
+import ipaddress
 import json
 import re
+import socket
+import ssl
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+from opensearchpy import TransportError
 from pydantic import SecretStr, ValidationError
 
 from cogr.errors import MissingExtraError, ServiceError, SettingsError
 from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch import client
-from indexers.backends.opensearch.client import Cluster, Refusal, service_error
+from indexers.backends.opensearch.client import Cluster, Refusal, connect_async, service_error
 from tests.web_server import Answer, Request, serve
 
 
@@ -133,7 +149,7 @@ def test_every_refusal_is_one_sentence_with_the_address_and_a_way_on(
     refusal: Refusal, says: str
 ) -> None:
     error = service_error(refusal, "http://host:9200", "doing it")
-    assert error.exit_status == 3
+    assert error.exit_status == (2 if refusal.status == 400 else 3)
     assert str(error).startswith("OpenSearch at http://host:9200 ")
     assert "(doing it)" in str(error)
     assert re.search(says, str(error))
@@ -145,6 +161,150 @@ def test_blocks_stay_and_overloads_pass() -> None:
     assert not Refusal(429, block, "disk usage exceeded flood-stage watermark").is_transient
     assert not Refusal(0, "tls").is_transient
     assert not Refusal(401).is_transient
+
+
+# Connections
+
+
+def asked(settings: OpenSearchSettings, way: str) -> Any:
+    """One request by the client of commands, or by that of the expander."""
+
+    async def ask() -> Any:
+        client = connect_async(settings)
+        try:
+            return await client.transport.perform_request("GET", "/_alias")
+        finally:
+            await client.close()
+
+    if way == "async":
+        return asyncio.run(ask())
+    with closing(Cluster(settings)) as cluster:
+        answer, refusal = cluster.try_once("GET", "/_alias", None)
+        if refusal:
+            raise service_error(refusal, cluster.url, "looking")
+        return answer
+
+
+WAYS = pytest.mark.parametrize("way", ["sync", "async"])
+
+
+@WAYS
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_request_is_not_taken_to_another_host(status: int, way: str) -> None:
+    seen: list[Request] = []
+
+    def other(request: Request) -> Answer:
+        seen.append(request)
+        return 200, b"{}"
+
+    with serve(other) as place:
+        moved = {"location": f"{place}/_alias"}
+        with serve(lambda _: (status, b"{}"), headers=moved) as url:
+            settings = {"url": url, "username": "shop", "password": "Velvet-sofa-42"}
+            with pytest.raises((ServiceError, TransportError)):
+                asked(OpenSearchSettings.model_validate(settings), way)
+    assert seen == []
+
+
+def certificate(folder: Path) -> tuple[Path, Path, Path]:
+    """A certificate for this machine, signed by itself: alone, its key, and both in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "shop")])
+    now = datetime.datetime.now(datetime.UTC)
+    here = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([here]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    form = serialization.PrivateFormat.PKCS8
+    secret = key.private_bytes(Encoding.PEM, form, serialization.NoEncryption())
+    public = made.public_bytes(Encoding.PEM)
+    files = folder / "tls.crt", folder / "tls.key", folder / "both.pem"
+    for file, content in zip(files, (public, secret, public + secret), strict=True):
+        file.write_bytes(content)
+    return files
+
+
+@WAYS
+def test_a_cluster_may_want_a_certificate_of_us(tmp_path: Path, way: str) -> None:
+    public, key, both = certificate(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=public)
+    context.load_cert_chain(public, key)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with serve(lambda _: (200, b'{"a": 1}'), tls=context) as url:
+        base = {"url": url, "ca_file": str(public)}
+        for own in (
+            {"client_cert": str(public), "client_key": str(key)},
+            {"client_cert": str(both)},
+        ):
+            assert asked(OpenSearchSettings.model_validate({**base, **own}), way) == {"a": 1}
+        with pytest.raises((ServiceError, TransportError)):
+            asked(OpenSearchSettings.model_validate(base), way)
+        for wrong in ({"client_cert": str(public)}, {"client_cert": str(tmp_path / "none.pem")}):
+            with pytest.raises(SettingsError, match=r"opensearch\.client_cert .* can't be used"):
+                asked(OpenSearchSettings.model_validate({**base, **wrong}), way)
+
+
+@contextmanager
+def tunnel() -> Iterator[tuple[str, list[bytes]]]:
+    """A proxy for https: its address, and the heads of the requests that it got."""
+    seen: list[bytes] = []
+
+    def pump(one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+
+    def handle(near: socket.socket) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += near.recv(65536)
+        seen.append(head)
+        host, _, port = head.split()[1].decode().rpartition(":")
+        with socket.create_connection((host, int(port))) as far, near:
+            near.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            back = threading.Thread(target=pump, args=(far, near), daemon=True)
+            back.start()
+            pump(near, far)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=handle, args=(server.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}", seen
+
+
+@WAYS
+def test_https_goes_through_the_proxy_of_the_environment(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    public, key, _ = certificate(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(public, key)
+    with serve(lambda _: (200, b"{}"), tls=context) as url, tunnel() as (proxy, seen):
+        settings = OpenSearchSettings.model_validate({"url": url, "ca_file": str(public)})
+        monkeypatch.setenv("HTTPS_PROXY", f"http://me:pw%40x@{proxy}")
+        assert asked(settings, way) == {}
+        (head,) = seen
+        assert head.startswith(b"CONNECT 127.0.0.1:")
+        basic = base64.b64encode(b"me:pw@x")
+        assert b"proxy-authorization: basic " + basic.lower() in head.lower()
+        monkeypatch.setenv("NO_PROXY", "localhost,127.0.0.1")
+        assert asked(settings, way) == {}
+        monkeypatch.setenv("NO_PROXY", "elsewhere.example")
+        monkeypatch.delenv("HTTPS_PROXY")
+        monkeypatch.setenv("HTTP_PROXY", f"http://{proxy}")
+        assert asked(settings, way) == {}
+    assert len(seen) == 1
 
 
 # AWS

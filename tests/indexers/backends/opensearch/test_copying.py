@@ -8,16 +8,25 @@ import dataclasses
 import uuid
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cogr.differences import differences
+from cogr.errors import ServiceError
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Provenance, Row, Snapshot
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import push
-from indexers.backends.opensearch.indexes import index_name, read_index, stats
+from indexers.backends.opensearch.indexes import (
+    index_name,
+    index_settings,
+    mapping,
+    meta_of,
+    read_index,
+    stats,
+)
 from indexers.release.inventory import prune
 from tests.indexers.backends.backend_worlds import (
     SHOP,
@@ -72,6 +81,89 @@ def test_a_push_by_difference_has_the_bits_of_a_full_one(
         assert read_index(backend.cluster, f"{backend.prefix}-items.draft") is None
         # The parent is untouched, and serves as well as before.
         backend.verify(first, random_queries(list(first.rows()), 10, 12))
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("block", ["read_only_allow_delete", "read_only", "read", "write"])
+def test_a_block_on_the_parents_index_is_no_block_of_its_clone(
+    opensearch: OpenSearchSettings, tmp_path: Path, block: str
+) -> None:
+    first, second = worlds(Store(tmp_path), 200)
+    with backend_of(opensearch, first.store) as backend:
+        backend.push(first)
+        backend.verify(first, [])
+        index, doing = index_name(backend.prefix, first.id), "meddling"
+        place = f"/{index}/_settings"
+        backend.cluster.call("PUT", place, body={f"index.blocks.{block}": True}, doing=doing)
+        try:
+            written = backend.push(second).written
+            assert written == sum(1 for _ in differences(first, second))
+            backend.verify(second, random_queries(list(second.rows()), 5, 12))
+            if block.startswith("read_only"):
+                # The alias can't leave a blocked index; whoever may lift the block is told where.
+                blocked = rf"index \[{index}\] blocked by.*set index\.blocks"
+                added = {"add": {"index": index, "alias": f"{backend.prefix}-items"}}
+                with pytest.raises(ServiceError, match=blocked):
+                    backend.cluster.call(
+                        "POST", "/_aliases", body={"actions": [added]}, doing=doing
+                    )
+        finally:
+            backend.cluster.call("PUT", place, body={f"index.blocks.{block}": None}, doing=doing)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("settings", "source"),
+    [
+        ({}, {"enabled": False}),
+        ({}, {"excludes": ["keywords"]}),
+        ({}, {"includes": ["text"]}),
+        ({"index.hidden": True}, {}),
+        ({"index.hidden": True}, {"enabled": False, "excludes": ["*"]}),
+    ],
+)
+def test_a_template_of_the_cluster_hides_nothing(
+    opensearch: OpenSearchSettings,
+    tmp_path: Path,
+    settings: dict[str, bool],
+    source: dict[str, Any],
+) -> None:
+    first, second = worlds(Store(tmp_path), 200)
+    with backend_of(opensearch, first.store) as backend:
+        name, doing = f"/_index_template/{backend.prefix}", "meddling"
+        template = {"settings": settings, "mappings": {"_source": source}}
+        body = {"index_patterns": [f"{backend.prefix}-*"], "template": template}
+        backend.cluster.call("PUT", name, body=body, doing=doing)
+        try:
+            publish(backend, first)
+            publish(backend, second)
+            assert [one.snapshot for one in backend.list()] == sorted([first.id, second.id])
+            backend.delete(first.id)
+            assert [one.snapshot for one in backend.list()] == [second.id]
+        finally:
+            backend.cluster.call("DELETE", name, doing=doing)
+            backend.cluster.call("DELETE", f"/{backend.prefix}-*", doing=doing, params=ALSO_HIDDEN)
+
+
+ALSO_HIDDEN = {"expand_wildcards": "open,hidden"}
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    "source", [{"enabled": False}, {"excludes": ["text"]}, {"includes": ["a"]}]
+)
+def test_an_index_whose_documents_can_not_be_read_back_is_refused(
+    opensearch: OpenSearchSettings, tmp_path: Path, source: dict[str, Any]
+) -> None:
+    first, _ = worlds(Store(tmp_path), 200)
+    with backend_of(opensearch, first.store) as backend:
+        meta = meta_of(first.manifest, backend.cluster.settings.text_analyzer)
+        mappings = mapping("item", backend.cluster.version, meta) | {"_source": source}
+        path = f"/{index_name(backend.prefix, first.id)}"
+        body = {"mappings": mappings, "settings": index_settings(1, "english")}
+        backend.cluster.call("PUT", path, body=body, doing="x")
+        with pytest.raises(ServiceError, match=r"its mapping has _source \{.*delete it and push"):
+            backend.push(first)
 
 
 def test_a_push_that_died_before_its_merge_goes_on(

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cogr.errors import ServiceError
+from cogr.errors import UserError
 from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch import push
 from indexers.backends.opensearch.client import Cluster
@@ -84,6 +84,6 @@ def test_one_refused_document_ends_the_write(monkeypatch: pytest.MonkeyPatch) ->
         cluster = Cluster(OpenSearchSettings(url=url))
         documents = ((str(number), {"text": "x"}) for number in range(100))
         with pytest.raises(
-            ServiceError, match="strict_dynamic_mapping_exception mapping set to strict"
+            UserError, match="strict_dynamic_mapping_exception mapping set to strict"
         ):
             push.write_documents(cluster, "x", documents)
