@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from numpy.typing import NDArray
 from cogr.errors import GeneratorError, MissingExtraError
 from cogr.records import Item
 
+Ints = NDArray[np.int64]
 Phrase = tuple[str, ...]
 """Adjacent stems, e.g. ("wireless", "headphon")."""
 
@@ -257,6 +259,7 @@ UNITS: Mapping[str, str] = {
 """Words that are read as another one."""
 
 _SIGN = re.compile("[" + "".join(SIGNS) + "]")
+_DIGIT = re.compile(r"\d")
 _RULED = re.compile(r"[0-9'μ#]|\+\+|\b\w\.\w\b")
 
 
@@ -271,6 +274,48 @@ def _ruled(text: str) -> str:
         for rule, with_ in _rules():
             text = rule.sub(with_, text)
     return text
+
+
+LEAST_CODE, MOST_CODE = 4, 64
+"""Characters of a part number."""
+CODE_RUN = 4
+"""Words that a part number may be spread over."""
+_CUT = (r"[^\w.,/]+|[_²³¹¼-¾]|(?<!\d)[.,/]|(?:[.,/])(?!\d)", "")
+CODE_WORD: Sequence[tuple[str, str]] = (_CUT, (rf"^{_LETTER}{{5,}}$", " "))
+CODE: Sequence[tuple[str, str]] = ((r"^(?:.*\s.*|\D*)$", ""),)
+ASKED_CODE: Sequence[tuple[str, str]] = (
+    (rf"^(?=(?:.*\s)?{_LETTER}+(?:\s.*)?$)(?:[\W_]*[^\W_]){{1,5}}[\W_]*$", ""),
+    _CUT,
+    *CODE,
+)
+"""What part numbers are made by, of each word, of a run of words, and of a query: letters and
+digits without what is between them, with a digit, without words of five letters. A short query in
+which a word has no digit (led 20, 100 m) is none.
+"""
+
+
+def _replaced(text: str, rules: Sequence[tuple[str, str]]) -> str:
+    for rule, with_ in rules:
+        text = re.sub(rule, with_, text)
+    return text
+
+
+def codes(text: str) -> set[str]:
+    """What may be part numbers in a text, and what begins with them: `AB-12 34 C` gives `ab12`,
+    `ab1234` and `ab1234c`.
+    """
+    if not _DIGIT.search(text):
+        return set()
+    words = [_replaced(word, CODE_WORD) for word in text.lower().split()]
+    runs = (words[at:end] for at in range(len(words)) for end in range(at + 1, at + 1 + CODE_RUN))
+    found = {_replaced("".join(run), CODE) for run in runs}
+    return {code for code in found if LEAST_CODE <= len(code) <= MOST_CODE}
+
+
+def asked_code(text: str) -> str:
+    """The part number that a query asks for; "" where it is none."""
+    code = _replaced(text.lower().strip(), ASKED_CODE) if _DIGIT.search(text) else ""
+    return code if LEAST_CODE <= len(code) <= MOST_CODE else ""
 
 
 def _pieces(word: str) -> Iterable[str]:
@@ -449,6 +494,47 @@ class WordIndex:
     def size_bytes(self) -> int:
         """Of the arrays of postings."""
         return sum(self._index.scores[name].nbytes for name in ("data", "indices", "indptr"))
+
+
+class CodeIndex(Sequence[bytes]):
+    """Part numbers, sorted, each with the number of its text; in memory, or mapped."""
+
+    def __init__(self, letters: NDArray[np.uint8], ends: Ints, owners: Ints) -> None:
+        self._arrays = letters, ends, owners
+
+    @classmethod
+    def of(cls, texts: Iterable[tuple[int, str]]) -> CodeIndex:
+        """Index the part numbers of texts with these numbers."""
+        found = sorted((code.encode(), at) for at, text in texts for code in codes(text))
+        ends = np.cumsum([0, *(len(code) for code, _ in found)])
+        letters = np.frombuffer(b"".join(code for code, _ in found), np.uint8)
+        return cls(letters, ends, np.array([at for _, at in found], np.int64))
+
+    @classmethod
+    def open(cls, folder: Path) -> CodeIndex:
+        """What `save` wrote, mapped."""
+        return cls(*(np.load(folder / f"codes.{n}.npy", mmap_mode="r") for n in range(3)))
+
+    def save(self, folder: Path) -> None:
+        """Write it to a folder."""
+        for number, array_ in enumerate(self._arrays):
+            np.save(folder / f"codes.{number}.npy", np.asarray(array_))
+
+    def __len__(self) -> int:
+        return len(self._arrays[2])
+
+    def __getitem__(self, at: Any) -> Any:
+        letters, ends, _ = self._arrays
+        return letters[ends[at] : ends[at + 1]].tobytes()
+
+    def find(self, text: str) -> tuple[Ints, Ints]:
+        """Texts that have the part number that a query asks for, and texts with one that begins
+        with it, these among them.
+        """
+        code, owners = asked_code(text).encode(), self._arrays[2]
+        first = bisect_left(self, code) if code else len(self)
+        same, last = (bisect_right(self, end, first) for end in (code, code + b"\xff"))
+        return np.unique(owners[first:same]), np.unique(owners[first:last])
 
 
 def _bm25s() -> Any:

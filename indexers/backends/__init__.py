@@ -34,6 +34,8 @@ def boosts_of(keywords: Keywords) -> dict[str, float]:
 
 
 Tier = Literal["set", "more"]
+NAMED_BOOST = 256.0
+"""Score of an item beside that of keywords and text where the query is its id or part number."""
 TEXT_BOOST = 0.2
 """Weight of a text's score beside weighted keywords, where an item of probability 1 scores 10."""
 

@@ -61,6 +61,7 @@ from cogr.snapshots.writing import SCHEMA
 from cogr.store import Store, as_json, file_sha256, storage_errors
 from indexers.backends import (
     MOST_TEXT,
+    NAMED_BOOST,
     Hit,
     Keywords,
     Listed,
@@ -75,7 +76,7 @@ from indexers.backends import (
     compared,
     language_of,
 )
-from indexers.text import Analyser, WordIndex
+from indexers.text import Analyser, CodeIndex, WordIndex
 
 T = TypeVar("T")
 
@@ -146,8 +147,8 @@ class Opened:
         return fields_of(self.extra[dense]) if self.extra else {}
 
     def literal(self, text: str) -> BitMap:
-        """Items that the text is the id of, or that have all of its words in one field; dense ids.
-        Without the extra `statistical` by ids alone.
+        """Items that the text is the id of, whose part number it begins, or that have all of its
+        words in one field; dense ids. Without the extra `statistical` by ids alone.
         """
         own = self._places.get(text.strip().casefold())
         named = BitMap() if own is None else BitMap([own])
@@ -155,6 +156,11 @@ class Opened:
             return named | to_bitmap(self.searched.literal(text[:MOST_TEXT]).astype(np.uint32))
         except MissingExtraError:
             return named
+
+    def _named(self, text: str) -> list[int]:
+        # Items that the text is the id or the part number of.
+        own = self._places.get(text.strip().casefold())
+        return [*self.searched.codes.find(text)[0].tolist(), *([] if own is None else [own])]
 
     def set_of(self, boosts: Mapping[str, float], words: Words) -> BitMap:
         """The set of a search, dense ids: what keywords find, and literal matches, but nothing with
@@ -186,6 +192,7 @@ class Opened:
         ranking = mirror.search(boosts, len(mirror))
         scores, more = by_text.copy(), np.ones(len(mirror), np.bool_)
         scores[ranking.dense] += ranking.scores
+        scores[np.unique(np.array(self._named(words.texts[0]), np.int64))] += NAMED_BOOST
         more[to_array(self.set_of(boosts, words))] = False
         found = np.flatnonzero((scores > 0) | ~more)
         best = found[np.lexsort((-scores[found], more[found]))]
@@ -398,11 +405,13 @@ class TextIndex:
         whole: title and text of each item.
         spoken: titles and text values of fields, in one of which a literal match has every word.
         owners: the item of each of these, shape (spoken,).
+        codes: part numbers in these and in ids, by item.
     """
 
     whole: WordIndex
     spoken: WordIndex
     owners: NDArray[np.int64]
+    codes: CodeIndex
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> TextIndex:
@@ -425,7 +434,8 @@ class TextIndex:
                 log.warning("The index of texts is not kept. %s", error)
                 return made
         whole, spoken = (WordIndex.open(folder / part, analyser) for part in ("whole", "spoken"))
-        return cls(whole, spoken, np.load(folder / _OWNERS, mmap_mode="r"))
+        owners = np.load(folder / _OWNERS, mmap_mode="r")
+        return cls(whole, spoken, owners, CodeIndex.open(folder))
 
     @classmethod
     def _made(cls, snapshot: Snapshot, analyser: Analyser) -> TextIndex:
@@ -434,7 +444,9 @@ class TextIndex:
         values = [(at, value) for at, one in enumerate(fields or ()) for value in _said(one)]
         spoken = WordIndex.of(chain(titles, (value for _, value in values)), analyser)
         owners = np.array([at for at, _ in values], np.int64)
-        return cls(whole, spoken, np.concatenate([np.arange(len(titles)), owners]))
+        ids = (row.id for row in snapshot.rows())
+        codes = CodeIndex.of(chain(enumerate(ids), enumerate(titles), values))
+        return cls(whole, spoken, np.concatenate([np.arange(len(titles)), owners]), codes)
 
     def _keep(self, folder: Path) -> None:
         made = folder.with_name(f".tmp-{uuid.uuid4().hex}")
@@ -443,6 +455,7 @@ class TextIndex:
             self.whole.save(made / "whole")
             self.spoken.save(made / "spoken")
             np.save(made / _OWNERS, self.owners)
+            self.codes.save(made)
             (made / _SUMS).write_text(json.dumps(_sums(made)))
             if folder.exists() and not _sound(folder):
                 shutil.rmtree(folder)
@@ -453,8 +466,9 @@ class TextIndex:
             shutil.rmtree(made, ignore_errors=True)
 
     def literal(self, text: str) -> NDArray[np.int64]:
-        """Items that have all words of the text in one field."""
-        return np.unique(self.owners[self.spoken.literal(text)])
+        """Items that have all words of the text in one field, or a part number that begins so."""
+        begun = self.codes.find(text)[1]
+        return np.union1d(begun, self.owners[self.spoken.literal(text)])
 
 
 def index_name_of(manifest: Manifest, language: str = "") -> str:

@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cogr.errors import GeneratorError
-from indexers.text import Analyser, Said, SurfaceForms, detect_language, join_words, phrases
+from indexers.text import (
+    Analyser,
+    CodeIndex,
+    Said,
+    SurfaceForms,
+    asked_code,
+    codes,
+    detect_language,
+    join_words,
+    phrases,
+)
 
 
 def test_words_and_terms_of_english() -> None:
@@ -54,6 +64,37 @@ def test_a_thing_is_the_same_terms_in_all_its_spellings(spellings: tuple[str, ..
 )
 def test_different_things_are_different_terms(texts: tuple[str, ...]) -> None:
     assert len({tuple(Analyser().terms(one)) for one in texts}) == len(texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("Contactor 3RT2015-1AP01 24 V", ("3rt20151ap01", "3RT2015 1AP01", "3rt-2015-1ap01")),
+        ("AB-1234-C", ("ab1234c", "AB 1234 C", "ab.1234.c")),
+        ("valve LC1D 09 BD", ("lc1d09bd", "LC1D-09-BD")),
+        ("6ES7 214-1AG40-0XB0", ("6ES72141AG400XB0", "6es7-214-1ag40-0xb0")),
+    ],
+)
+def test_a_part_number_is_one_however_it_is_spaced(text: str, asked: tuple[str, ...]) -> None:
+    assert {asked_code(one) for one in asked} <= codes(text)
+
+
+@pytest.mark.parametrize("text", ["led 20", "100 m", "lamp", "3.5", "½", "a-1", "ab 12", ""])
+def test_what_is_short_or_has_no_digit_is_no_part_number(text: str) -> None:
+    assert asked_code(text) == ""
+
+
+def test_part_numbers_are_found_whole_and_by_their_beginning() -> None:
+    index = CodeIndex.of(enumerate(["Relay KX-4471-B", "KX 4471", "KX-44", "3.5mm jack", "35mm"]))
+    for text, same, begun in (
+        ("kx4471", [1], [0, 1]),
+        ("KX-4471-B", [0], [0]),
+        ("kx-44", [2], [0, 1, 2]),
+        ("35mm", [4], [4]),
+        ("3.5mm", [3], [3]),
+        ("kx-9", [], []),
+    ):
+        assert [found.tolist() for found in index.find(text)] == [same, begun], text
 
 
 def test_letters_and_digits_count_as_words() -> None:

@@ -17,7 +17,19 @@ from cogr.records import Side
 from cogr.snapshots import Manifest, Row, Snapshot, side_of
 from cogr.snapshots.texts import Texts, pieces, texts_of
 from indexers.backends.opensearch.client import Cluster, Version, service_error
-from indexers.text import LANGUAGES, RULES, SIGNS, UNITS, Analyser
+from indexers.text import (
+    ASKED_CODE,
+    CODE,
+    CODE_RUN,
+    CODE_WORD,
+    LANGUAGES,
+    LEAST_CODE,
+    MOST_CODE,
+    RULES,
+    SIGNS,
+    UNITS,
+    Analyser,
+)
 
 PLURAL: Mapping[Side, str] = {"item": "items", "query": "queries"}
 SIMILARITY = "kw_bm25"
@@ -29,9 +41,13 @@ title's.
 """
 OWN_WORDS = "cogr_words"
 """The analyser of an index's own settings that reads texts as `indexers.text.Analyser` does."""
+OWN_CODES = "cogr_codes"
+"""The one that reads part numbers; that of a query is its name and `_asked`."""
 SPACE = "\\u0020"
 Document = dict[str, Any]
 _ROWS = 1024
+CODES = "*.codes"
+"""The fields of part numbers: in titles, ids, and texts of extra fields."""
 LITERAL = "*.words"
 """The fields in one of which a literal match has every word: titles, and texts of extra fields."""
 
@@ -58,12 +74,14 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
     the analyser of their texts.
     """
     unread: dict[str, Any] = {"type": "keyword", "index": False, "doc_values": False}
-    analyser, words = meta.get("text_analyzer"), dict[str, Any]()
+    analyser = meta.get("text_analyzer")
+    codes = {"codes": CODED} if analyser in LANGUAGES else {}
+    analyser = OWN_WORDS if codes else analyser
+    words: dict[str, Any] = {}
     if analyser:
-        name = OWN_WORDS if analyser in LANGUAGES else analyser
-        words["fields"] = {"words": {"type": "text", "analyzer": name}}
+        words["fields"] = {"words": {"type": "text", "analyzer": analyser}, **codes}
     properties: dict[str, Any] = {
-        f"{side}_id": {"type": "keyword"},
+        f"{side}_id": {"type": "keyword", **({"fields": codes} if codes else {})},
         "keywords": {
             "type": "keyword",
             "norms": True,
@@ -111,6 +129,14 @@ def index_settings(shards: int, analyser: str = "") -> dict[str, Any]:
     return {"index": {**settings, **own}}
 
 
+CODED: Mapping[str, Any] = {
+    "type": "text",
+    "analyzer": OWN_CODES,
+    "search_analyzer": f"{OWN_CODES}_asked",
+    "index_options": "docs",
+    "norms": False,
+}
+"""The mapping of a field of part numbers."""
 _APART = (r"(?<=[^\W\d_])[.·:](?=[^\W\d_])|(?<=\d)[,;'](?=\d)", " ")
 """Words that the tokenizer `standard` would leave together."""
 
@@ -122,25 +148,58 @@ def analysis(analyser: Analyser) -> dict[str, Any]:
     signs = [f"{sign} => {other.replace(' ', SPACE)}" for sign, other in SIGNS.items()]
     units = [f"{unit} => {name}" for unit, name in UNITS.items()]
     rules = {
-        f"rule_{number:02}": {
-            "type": "pattern_replace",
-            "pattern": f"(?iU){rule}",
-            "replacement": re.sub(r"\\(\d+)", r"$\1", with_),
-        }
+        f"rule_{number:02}": _replacing(rule, with_)
         for number, (rule, with_) in enumerate((*RULES, _APART))
     }
     words = {"tokenizer": "standard", "char_filter": ["signs", *rules]}
+    coded = code_analysis()
     return {
         "char_filter": {"signs": {"type": "mapping", "mappings": signs}, **rules},
         "filter": {
             "units": {"type": "synonym", "synonyms": units},
             "stop_words": {"type": "stop", "stopwords": sorted(analyser.stop_words) or "_none_"},
             "stems": {"type": "snowball", "language": analyser.language.capitalize()},
+            **coded["filter"],
         },
         "analyzer": {
             OWN_WORDS: {**words, "filter": ["lowercase", "units", "stop_words", "stems"]},
+            **coded["analyzer"],
         },
     }
+
+
+def code_analysis() -> dict[str, Any]:
+    """The part of `analysis` that reads part numbers, as `indexers.text.codes` and `asked_code`
+    do; an index of one's own can have it too (docs/publishing.md).
+    """
+    filters: dict[str, Any] = {
+        "code_runs": {
+            "type": "shingle",
+            "min_shingle_size": 2,
+            "max_shingle_size": CODE_RUN,
+            "token_separator": "",
+        },
+        "code_length": {"type": "length", "min": LEAST_CODE, "max": MOST_CODE},
+    }
+    chains: dict[str, list[str]] = {}
+    for kind, rules in (("word", CODE_WORD), ("run", CODE), ("asked", ASKED_CODE)):
+        made = {f"code_{kind}_{n}": _replacing(*rule) for n, rule in enumerate(rules)}
+        filters |= made
+        chains[kind] = [*made]
+    read = ["lowercase", *chains["word"], "code_runs", *chains["run"], "code_length"]
+    asked = ["lowercase", "trim", *chains["asked"], "code_length"]
+    return {
+        "filter": filters,
+        "analyzer": {
+            OWN_CODES: {"tokenizer": "whitespace", "filter": read},
+            f"{OWN_CODES}_asked": {"tokenizer": "keyword", "filter": asked},
+        },
+    }
+
+
+def _replacing(rule: str, with_: str) -> dict[str, str]:
+    replacement = re.sub(r"\\(\d+)", r"$\1", with_)
+    return {"type": "pattern_replace", "pattern": f"(?iU){rule}", "replacement": replacement}
 
 
 def meta_of(manifest: Manifest, analyser: str = "") -> dict[str, Any]:

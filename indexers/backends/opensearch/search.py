@@ -24,9 +24,9 @@ from cogr.errors import CogrError, ServiceError, UserError
 from cogr.keywords import query_key, self_keyword
 from cogr.records import SIDES, Side
 from cogr.snapshots import Row
-from indexers.backends import Hit, Keywords, SearchResult, Words, boosts_of
+from indexers.backends import NAMED_BOOST, Hit, Keywords, SearchResult, Words, boosts_of
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import LITERAL, WORDS
+from indexers.backends.opensearch.indexes import CODES, LITERAL, WORDS
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,8 @@ def _boosted(boost: float) -> dict[str, float]:
 @dataclass(frozen=True)
 class Fields:
     """The fields of an index: of keywords, of texts that are ranked by, of texts in one of which a
-    literal match has every word, and of ids, which may be numbers; `_id` is the document's own.
+    literal match has every word, of ids, which may be numbers, and of part numbers; `_id` is the
+    document's own.
     """
 
     keywords: str = KEYWORDS
@@ -102,8 +103,9 @@ class Fields:
     literal: Sequence[str] = (LITERAL,)
     id: str = "item_id"
     numbers: bool = False
+    codes: Sequence[str] = (CODES,)
 
-    def named(self, text: str) -> dict[str, Any]:
+    def of_id(self, text: str) -> dict[str, Any]:
         """The query for the item whose id is this text, whatever its case; for `_id` and numbers in
         its own case, or all small or all capital.
         """
@@ -128,29 +130,38 @@ def set_body(keywords: Keywords, words: Words, fields: Fields = OWN["item"]) -> 
         for text in words.texts
         if fields.literal
     ]
+    begun = [
+        {"multi_match": {"query": text, "fields": list(fields.codes), "type": "bool_prefix"}}
+        for text in words.texts
+    ]
     boosts = boosts_of(keywords)
     having: dict[str, Any] = {
         "terms": {fields.keywords: [word for word, boost in boosts.items() if boost]}
     }
     buried = [word for word, boost in boosts.items() if not boost]
     without = {"must_not": [{"terms": {fields.keywords: buried}}]} if buried else {}
-    return {"bool": {"should": [having, *every, fields.named(words.texts[0])], **without}}
+    named = fields.of_id(words.texts[0])
+    return {"bool": {"should": [having, *every, *begun, named], **without}}
 
 
 def blended_body(
     keywords: Keywords, words: Words, fields: Fields = OWN["item"], *, set_only: bool = False
 ) -> dict[str, Any]:
     """The query of both tiers: the set first, then what else the text finds; in each tier by the
-    sum of the scores of keywords and text.
+    sum of the scores of keywords and text, what the text names first.
     """
     shared = {"fields": list(fields.texts)} | _boosted(words.boost)
     texts: list[dict[str, Any]] = [
         {"multi_match": {"query": text, **shared}} for text in words.texts if fields.texts
     ]
     found = set_body(keywords, words, fields)
+    own = words.texts[0]
+    coded = {"multi_match": {"query": own, "fields": list(fields.codes)}}
+    named = {"bool": {"should": [coded, fields.of_id(own)]}}
     should = [
         query_body(keywords, fields.keywords),
         *(texts if len(texts) < 2 else [{"dis_max": {"queries": texts}}]),
+        {"constant_score": {"filter": named, "boost": NAMED_BOOST}},
         {"constant_score": {"filter": found, "boost": TIER}},
     ]
     return {"bool": {"should": should, "filter": [found] if set_only else []}}
@@ -327,10 +338,11 @@ def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
 
 
 _BURIED = '{"terms": {"keywords": [{{#without}}"{{.}}",{{/without}}""]}}'
+_OF_ID = '{"term": {"item_id": {"value": "{{text}}", "case_insensitive": true}}}'
 _SET = (
     '{"bool": {"should": [{{#text}}{"multi_match": {"query": "{{text}}", "fields": ["*.words"], '
-    '"operator": "and"}}, {"term": {"item_id": {"value": "{{text}}", "case_insensitive": true}}},'
-    '{{/text}} {"terms": {"keywords": [{{#keywords}}"{{.}}",{{/keywords}}'
+    '"operator": "and"}}, {"multi_match": {"query": "{{text}}", "fields": ["*.codes"], "type": '
+    '"bool_prefix"}}, OF_ID, {{/text}} {"terms": {"keywords": [{{#keywords}}"{{.}}",{{/keywords}}'
     '{{#weighted}}"{{keyword}}",{{/weighted}}""]}}], "must_not": [BURIED]}}'
 )
 """No keyword is empty: the last one ends the list."""
@@ -339,7 +351,10 @@ _SET = (
 def template_source() -> str:
     """The mustache source; docs/combining.md lists its parameters."""
     source = files(__package__).joinpath("search.mustache").read_text("utf-8")
-    return source.replace("SET", _SET).replace("BURIED", _BURIED).replace("TIER", str(TIER))
+    parts = {"SET": _SET, "OF_ID": _OF_ID, "BURIED": _BURIED}
+    for name, part in {**parts, "TIER": str(TIER), "NAMED_BOOST": str(NAMED_BOOST)}.items():
+        source = source.replace(name, part)
+    return source
 
 
 def install_template(cluster: Cluster, prefix: str) -> None:

@@ -149,4 +149,5 @@ def fields_of(into: IntoSettings, item: ServedSide | None) -> Fields:
     if not into.index:
         return OWN["item"]
     texts, numbers = into.text_fields, item is not None and item.id_type not in ("", "keyword")
-    return Fields(item.field if item else into.field, texts, texts, into.id_field, numbers)
+    field, id_ = item.field if item else into.field, into.id_field
+    return Fields(field, texts, texts, id_, numbers, (f"{id_}.codes",))

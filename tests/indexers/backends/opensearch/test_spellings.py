@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from cogr.settings.serving import OpenSearchSettings
+from cogr.settings.serving import IntoSettings, OpenSearchSettings
 from cogr.snapshots import Row
 from cogr.store import Store
 from indexers.backends import Words
 from indexers.backends.memory import MemoryBackend
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import OWN_WORDS, index_settings
-from indexers.text import Analyser
+from indexers.backends.opensearch.indexes import (
+    OWN_CODES,
+    OWN_WORDS,
+    code_analysis,
+    index_settings,
+)
+from indexers.backends.opensearch.search import TIER, blended_body
+from indexers.backends.opensearch.serving import fields_of
+from indexers.text import Analyser, codes
 from tests.indexers.backends.backend_worlds import frozen, publish
 from tests.indexers.backends.opensearch_worlds import backend_of
 
+ROOT = Path(__file__).parents[4]
 SIZES = ('{0}/{1}"', "{0}/{1} in", "{0}/{1} inch", "{0}/{1}-inch", "{0}/{1}″", "{0}/{1} Zoll")
 VOLTS = ("{0}vdc", "{0} V DC", "{0}VDC", "{0} v dc")
 THREADS = ("M{0}x{1}", "m{0} {1}mm", "M{0} x {1} mm", "M{0}×{1}")
@@ -42,6 +52,28 @@ THINGS = [
 ]
 
 
+PARTS = [
+    Row("part 1", "Contactor 3RT2015-1AP01 24 V", ()),
+    Row("part 2", "Contactor 3RT2015-1BB42", ()),
+    Row("part 3", "Contactor", (), '{"mpn": "3RT 2016 1AP01"}'),
+    Row("LC1D09BD", "Contactor 9 A", ()),
+    Row("LC1D-09-BDM", "Contactor of mine", ()),
+    Row("part 6", "Contactor 3RT20", ()),
+]
+CODED: dict[str, tuple[list[str], list[str]]] = {
+    "3RT20151AP01": (["part 1"], []),
+    "3rt2015 1ap01": (["part 1"], []),
+    "3rt-2015-1bb42": (["part 2"], []),
+    "3RT2016-1AP01": (["part 3"], []),
+    "lc1d 09 bd": (["LC1D09BD"], ["LC1D-09-BDM"]),
+    "LC1D-09-BD": (["LC1D09BD"], ["LC1D-09-BDM"]),
+    "3rt20": (["part 6"], ["part 1", "part 2", "part 3"]),
+    "3RT-2015": ([], ["part 1", "part 2"]),
+    "3RT2017": ([], []),
+}
+"""Items that have the part number, and those that have one which begins with it."""
+
+
 @pytest.fixture(scope="module")
 def places(
     opensearch: OpenSearchSettings, tmp_path_factory: pytest.TempPathFactory
@@ -52,7 +84,8 @@ def places(
         Row(f"item {number:03}", f"Steel {family} {draw.choice(spellings).format(*values)}", ())
         for number, (family, spellings, values) in enumerate(THINGS)
     ]
-    snapshot = frozen(store, "item", [*rows, Row("other", "Vitamin C++ tablets 1 2 4 5", ())])
+    rows += [Row("other", "Vitamin C++ tablets 1 2 4 5", ()), *PARTS]
+    snapshot = frozen(store, "item", rows)
     with backend_of(opensearch, store) as cluster:
         memory = MemoryBackend(store)
         for backend in (memory, cluster):
@@ -81,14 +114,56 @@ def test_both_backends_find_a_thing_by_all_of_its_spellings(
             assert {hit.id for hit in memory.hits} == {hit.id for hit in cluster.hits}
 
 
+@pytest.mark.parametrize("text", CODED)
+def test_a_part_number_finds_its_item_first_then_those_that_begin_with_it(
+    places: tuple[MemoryBackend, OpenSearchBackend, str], text: str
+) -> None:
+    *backends, snapshot = places
+    for backend in backends:
+        found = backend.search([], snapshot=snapshot, size=1000, words=Words(text))
+        ids = [hit.id for hit in found.hits[: found.total]]
+        same, begun = CODED[text]
+        assert sorted(ids[: len(same)]) == same, backend.name
+        assert sorted(ids) == sorted(same + begun), backend.name
+        whole = backend.retrieved([], snapshot=snapshot, words=Words(text))
+        assert [hit.id for hit in whole.hits] == ids
+
+
+def test_an_index_of_ones_own_finds_part_numbers_as_documented(cluster: Cluster) -> None:
+    page = (ROOT / "docs/publishing.md").read_text("utf-8")
+    made = json.loads(
+        page.partition("### Part numbers in it")[2].split("```")[1].removeprefix("json")
+    )
+    name = f"{cluster.settings.prefix}-products"
+    assert made["settings"]["analysis"] == code_analysis()
+    cluster.call("PUT", f"/{name}", body=made, doing="")
+    for sku in ("3RT2015-1AP01", "3RT2015-1BB42", "LC1D 09 BD"):
+        path, body = f"/{name}/_doc/{len(sku)}{sku[-1]}?refresh=true", {"sku": sku}
+        cluster.call("PUT", path, body=body, doing="")
+    fields = fields_of(IntoSettings(index=name, id_field="sku"), None)
+    for text, expected in (
+        ("3rt20151ap01", ["3RT2015-1AP01"]),
+        ("3rt-2015 1bb42", ["3RT2015-1BB42"]),
+        ("3RT2015", ["3RT2015-1AP01", "3RT2015-1BB42"]),
+        ("lc1d09bd", ["LC1D 09 BD"]),
+        ("3rt2016", []),
+    ):
+        body = {"query": blended_body([], Words(text), fields)}
+        hits = cluster.call("POST", f"/{name}/_search", body=body, doing="")["hits"]["hits"]
+        assert sorted(hit["_source"]["sku"] for hit in hits) == expected, text
+        assert all(hit["_score"] >= TIER for hit in hits)
+
+
 def test_a_clusters_terms_are_those_of_memory(cluster: Cluster) -> None:
     draw, name = random.Random(2), f"{cluster.settings.prefix}-words"
     parts = [*"0123456789", *"abcdvwxMÄß", *"\"'/.,;:-_#+*×½µ²®", " ", " ", " ", "in", "mm", "inch"]
     parts += ["24", "1/2", "m8", "vdc", "C++", "x", "liter", "size", "1,000", "0,5", "it's", "u.s."]
     cluster.call("PUT", f"/{name}", body={"settings": index_settings(1, "english")}, doing="")
-    analyser = Analyser()
+    analyser, path = Analyser(), f"/{name}/_analyze"
     for _ in range(300):
         text = "".join(draw.choices(parts, k=draw.randint(1, 14)))
         body = {"analyzer": OWN_WORDS, "text": text}
-        answer = cluster.call("POST", f"/{name}/_analyze", body=body, doing="")
+        answer = cluster.call("POST", path, body=body, doing="")
         assert [one["token"] for one in answer["tokens"]] == analyser.terms(text), text
+        coded = cluster.call("POST", path, body={**body, "analyzer": OWN_CODES}, doing="")
+        assert {one["token"] for one in coded["tokens"]} == codes(text), text
