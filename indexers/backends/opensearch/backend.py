@@ -46,7 +46,6 @@ from indexers.backends.opensearch.indexes import (
     documents,
     mark,
     pushed_index,
-    remove_index,
 )
 from indexers.backends.opensearch.search import KEYWORDS, OWN, Fields
 from indexers.backends.opensearch.serving import (
@@ -58,6 +57,9 @@ from indexers.backends.opensearch.serving import (
     request_of,
     with_count,
 )
+
+_Aliased = Mapping[Side, Sequence[IndexState]]
+"""The indexes that each side's alias names; one, but for a switch that went wrong."""
 
 
 class OpenSearchBackend:
@@ -127,37 +129,41 @@ class OpenSearchBackend:
         new = {side: self._publishable(side, id_) for side, id_ in snapshots.items()}
         pair = [state for side in SIDES for state in ([new[side]] if side in new else now[side])]
         check_normalisers({state.snapshot: str(state.meta.get("normaliser")) for state in pair})
-        actions: list[dict[str, Any]] = []
-        for side, states in now.items():
-            alias = self._aliases[side]
-            # A side that stays is named too: the call fails where it is another one by now.
-            actions += [
-                {"remove": {"index": state.name, "alias": alias, "must_exist": True}}
-                for state in states
-            ]
-            actions += [
-                {"add": {"index": state.name, "alias": alias}}
-                for state in ([new[side]] if side in new else states)
-            ]
-        try:
-            self._act(actions, f"switching the aliases of {self.prefix}")
-        except CogrError as error:
-            if any(self._aliased()[side] not in (now[side], [new[side]]) for side in new):
-                raise LockedError(_SWITCHED.format(self.prefix)) from error
-            raise
+        then = {side: [new[side]] if side in new else states for side, states in now.items()}
+        self._swap(now, then, f"switching the aliases of {self.prefix}")
         if first := [side for side in new if not now[side]]:
             self._check_alone(first, new)
         return {side: now[side][0].snapshot if now[side] else None for side in new}
 
-    def _check_alone(self, sides: Sequence[Side], new: Mapping[Side, IndexState]) -> None:
-        """Nothing served a side, so that the call could not ask for it."""
-        for side, states in self._aliased().items():
-            if side in sides and len(states) > 1:
-                mine = {"index": new[side].name, "alias": self._aliases[side], "must_exist": True}
-                self._act([{"remove": mine}], f"giving way in {self._aliases[side]}")
-                raise LockedError(_SWITCHED.format(self._aliases[side]))
+    def _swap(self, now: _Aliased, then: _Aliased, doing: str, gone: str = "") -> None:
+        """Switch by one call, and remove an index. A side that stays is named too: the call fails
+        as a whole where another one serves by now.
+        """
+        actions = [*self._named("remove", now, must_exist=True), *self._named("add", then)]
+        actions += [{"remove_index": {"index": gone}}] if gone else []
+        try:
+            self._act(actions, doing)
+        except CogrError as error:
+            if self._aliased() not in (now, then):
+                raise LockedError(_SWITCHED.format(self.prefix)) from error
+            raise
 
-    def _act(self, actions: list[dict[str, Any]], doing: str) -> None:
+    def _check_alone(self, sides: Sequence[Side], new: Mapping[Side, IndexState]) -> None:
+        """Nothing served these sides, so that the call could not ask for it."""
+        there = self._aliased()
+        if any(len(there[side]) > 1 for side in sides):
+            mine = self._named("remove", {side: [new[side]] for side in sides})
+            self._act(mine, f"giving way in {self.prefix}")
+            raise LockedError(_SWITCHED.format(self.prefix))
+
+    def _named(self, action: str, states: _Aliased, **more: bool) -> list[dict[str, Any]]:
+        return [
+            {action: {"index": one.name, "alias": self._aliases[side], **more}}
+            for side, some in states.items()
+            for one in some
+        ]
+
+    def _act(self, actions: Sequence[Mapping[str, Any]], doing: str) -> None:
         if actions:
             body = {"actions": actions}
             self.cluster.call("POST", "/_aliases", body=body, doing=doing, retry_connection=False)
@@ -250,14 +256,16 @@ class OpenSearchBackend:
         return replace(found, hits=hits)
 
     def delete(self, snapshot: str) -> None:
-        """Remove the index of a snapshot. Raises SnapshotError while it serves."""
-        state = pushed_index(self.cluster, snapshot)
+        """Remove the index of a snapshot. Raises SnapshotError while it serves, and LockedError
+        where another process switches at this moment.
+        """
+        now, state = self._aliased(), pushed_index(self.cluster, snapshot)
         if state.aliases:
             raise SnapshotError(
                 f"Snapshot {snapshot} serves as {', '.join(state.aliases)}; publish another one "
                 "before deleting it."
             )
-        remove_index(self.cluster, state.name)
+        self._swap(now, now, f"removing the index {state.name}", state.name)
 
     def close(self) -> None:
         """Close the connections."""
@@ -269,7 +277,7 @@ class OpenSearchBackend:
         found: Answer = self.cluster.call("GET", path, params=params, doing=doing)
         return found
 
-    def _aliased(self) -> Mapping[Side, Sequence[IndexState]]:
+    def _aliased(self) -> _Aliased:
         found = self._asked(IntoSettings())
         named = aliased(found, self.prefix)
         return {side: [IndexState.read(n, found[n]) for n in some] for side, some in named.items()}
@@ -298,9 +306,7 @@ _SWITCHED = (
 )
 
 
-def _check_expected(
-    now: Mapping[Side, Sequence[IndexState]], expected: Mapping[Side, str | None] | None
-) -> None:
+def _check_expected(now: _Aliased, expected: Mapping[Side, str | None] | None) -> None:
     for side, states in now.items() if expected else ():
         if expected and [state.snapshot for state in states] != [*filter(None, [expected[side]])]:
             raise LockedError(_SWITCHED.format(f"the {side} side"))

@@ -1,5 +1,6 @@
 """Two commands at once, in every order: one is held at one of its requests to the store or to the
-cluster until the other one has ended, or waits for it.
+cluster until the other one has ended, or waits for it. Where it sleeps, as a process that is
+stopped, its leases are not renewed either.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,8 +20,8 @@ from cogr.errors import CogrError
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 
-PATIENT = 0.6
-"""Seconds for which a command is held where the other one waits for it."""
+PATIENT, ASLEEP = 0.6, 4.0
+"""Seconds for which a command is held, or sleeps, where the other one waits for it."""
 REQUESTS = {
     Store: ("read", "write", "create", "swap", "list", "exists", "remove", "open"),
     Cluster: ("try_once",),
@@ -44,17 +46,23 @@ def no_bar(*_: object) -> Any:
     return nullcontext(lambda _: None)
 
 
+_me: ContextVar[str] = ContextVar("_me", default="")
+
+
 @dataclass
 class Held:
     """A command in a thread that stops before its request `at`, counted from 1."""
 
     at: int
     thread: threading.Thread
+    sleeps: bool = False
     count: int = 0
     reached: threading.Event = field(default_factory=threading.Event)
     go: threading.Event = field(default_factory=threading.Event)
 
     def request(self) -> None:
+        if self.sleeps and _me.get() == "first" and self.reached.is_set():
+            self.go.wait(30)
         if threading.current_thread() is self.thread:
             self.count += 1
             if self.count == self.at:
@@ -92,7 +100,8 @@ class Outcome:
     said: list[str] = field(default_factory=list)
 
 
-def run(action: Action, outcome: Outcome) -> None:
+def run(action: Action, outcome: Outcome, me: str = "") -> None:
+    _me.set(me)
     try:
         action(outcome.said.append)
     except CogrError as error:
@@ -102,18 +111,20 @@ def run(action: Action, outcome: Outcome) -> None:
         raise
 
 
-def interleave(first: Action, second: Action, at: int) -> tuple[Outcome, Outcome]:
+def interleave(
+    first: Action, second: Action, at: int, *, sleeps: bool = False
+) -> tuple[Outcome, Outcome]:
     """The outcomes of both, the first one held before its request `at`."""
     outcomes = Outcome(), Outcome()
-    thread = threading.Thread(target=run, args=(first, outcomes[0]), daemon=True)
-    held, other = Held(at, thread), threading.Thread(target=run, args=(second, outcomes[1]))
+    thread = threading.Thread(target=run, args=(first, outcomes[0], "first"), daemon=True)
+    held, other = Held(at, thread, sleeps), threading.Thread(target=run, args=(second, outcomes[1]))
     _held.append(held)
     try:
         thread.start()
         while thread.is_alive() and not held.reached.wait(0.005):
             pass
         other.start()
-        other.join(PATIENT)
+        other.join(ASLEEP if sleeps else PATIENT)
         held.go.set()
         for one in (thread, other):
             one.join(60)
@@ -132,37 +143,47 @@ def requests_of(action: Action) -> int:
     return held.count
 
 
-def orders(worlds: Callable[[], World], *names: str) -> dict[tuple[str, ...], Any]:
-    """What one command alone gives, and both, one after the other; None for an impossible order,
-    such as to publish what was pruned.
+Order = tuple[str, ...]
+
+
+def orders(worlds: Callable[[], World], *names: str, found: dict[Order, Any]) -> None:
+    """Find what one command alone gives, and both, one after the other; None for an impossible
+    order, such as to publish what was pruned.
     """
-    found: dict[tuple[str, ...], Any] = {}
     for order in (*((name,) for name in names), names, names[::-1]):
+        if order in found:
+            continue
         world, ended = worlds(), [Outcome() for _ in order]
         for name, outcome in zip(order, ended, strict=True):
             run(world.actions[name], outcome)
         found[order] = None if any(one.error for one in ended) else world.found
-    return found
 
 
 def interleavings(
-    worlds: Callable[[], World], names: Sequence[str], most: int, seed: int = 0
+    worlds: Callable[[], World],
+    names: Sequence[str],
+    most: int,
+    seed: int = 0,
+    *,
+    sleeps: bool = False,
 ) -> Counter[str]:
     """How pairs of commands end, the first held at `most` of its requests: what is there is what
     one of the two orders gives, of the commands that were acknowledged.
     """
-    ended, draw = Counter[str](), random.Random(seed)
+    ended, draw, serial = Counter[str](), random.Random(seed), dict[Order, Any]()
+    counts = {name: requests_of(worlds().actions[name]) for name in names}
     for pair in ((one, other) for one in names for other in names if one != other):
-        serial, count = orders(worlds, *pair), requests_of(worlds().actions[pair[0]])
+        orders(worlds, *pair, found=serial)
+        count = counts[pair[0]]
         for at in sorted(draw.sample(range(1, count + 1), min(most, count))):
             world = worlds()
-            outcomes = interleave(*(world.actions[name] for name in pair), at)
+            outcomes = interleave(*(world.actions[name] for name in pair), at, sleeps=sleeps)
             done = tuple(n for n, one in zip(pair, outcomes, strict=True) if not one.error)
             told = f"{pair}, held at {at} of {count}: {outcomes}"
             assert not any(one.error.startswith("BUG") for one in outcomes), told
-            assert done or None in serial.values(), told
-            found, wanted = world.found, [serial[order] for order in {done, done[::-1]} if order]
-            assert not done or found in wanted, f"{told}\nfound {found}\nwanted {wanted}"
+            assert done, told
+            found, wanted = world.found, [serial[done], serial[done[::-1]]]
+            assert found in wanted, f"{told}\nfound {found}\nwanted {wanted}"
             ended[" and ".join(done)] += 1
     print(f"{sum(ended.values())} interleavings: {dict(ended)}")
     return ended

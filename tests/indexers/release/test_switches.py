@@ -5,8 +5,12 @@ history, are then what one of the two orders gives.
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,21 +18,29 @@ from typing import Any
 
 import pytest
 
+from cogr.errors import LockedError
 from cogr.snapshots import Row, open_snapshot
 from cogr.store import Store
+from indexers.backends import Verified
+from indexers.backends.memory import MemoryBackend
+from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.push import write_documents
 from indexers.rebuild.run import RebuildRequest, rebuild_side
-from indexers.rebuild.update import UpdateRequest, update_side
+from indexers.rebuild.update import GainingQueries, UpdateRequest, update_side
 from indexers.release import order, release, roll_back
 from indexers.release.external import ForeignIndex
 from indexers.release.inventory import prune
 from indexers.release.order import History, read_history
 from indexers.workspace import Workspace
+from tests.commands import Command, Ended
 from tests.indexers.backends.backend_worlds import frozen
+from tests.indexers.backends.fault_proxy import proxy_to
 from tests.indexers.conftest import ITEMS, LABELS, QUERIES
-from tests.indexers.release.interleaving import Action, interleavings, no_bar, watched
-from tests.shops import rebuild_here, write_jsonl, write_shop
+from tests.indexers.release.interleaving import REQUESTS, Action, interleavings, no_bar, watched
+from tests.shops import read_jsonl, rebuild_here, write_jsonl, write_shop
+from tests.web_server import Answer, Request
+from trainers.demo import CATALOGUE
 
 CONFIGURATION = """
 [generator]
@@ -139,6 +151,129 @@ def worlds(template: tuple[Path, str], tmp_path: Path) -> Iterator[Callable[[], 
         yield made
 
 
+def once_before_the_switch(action: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process does this when the next snapshot is pushed and verified."""
+    real = MemoryBackend.verify
+
+    def verify(self: MemoryBackend, *given: Any, **named: Any) -> Verified:
+        monkeypatch.setattr(MemoryBackend, "verify", real)
+        verified = real(self, *given, **named)
+        action()
+        return verified
+
+    monkeypatch.setattr(MemoryBackend, "verify", verify)
+
+
+def test_an_update_beside_a_rollback_starts_from_what_serves_then(
+    worlds: Callable[[], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, said = worlds(), list[str]()
+    rolled_back = world.found[1][1]["item"]
+    once_before_the_switch(partial(world.rollback, print), monkeypatch)
+    world.update("new item", "item", said.append)
+    (told,) = [one for one in said if "the update starts from that" in one]
+    assert re.search(r"item-\S+, by process \d+ on \S+ \(rollback\) at \S+, serves", told), told
+    serving = open_snapshot(world.store, world.found[0]["item"])
+    parent = open_snapshot(world.store, str(serving.manifest.parent))
+    assert {*serving.ids()} == {*parent.ids(), "new"}
+    assert parent.id == rolled_back
+
+
+def test_a_rebuild_beside_a_rollback_is_refused_and_names_it(
+    worlds: Callable[[], World], cogr_index: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds()
+    once_before_the_switch(partial(world.rollback, print), monkeypatch)
+    monkeypatch.chdir(world.folder)
+    ended = cogr_index("rebuild", "--side", "item")
+    serving = world.found[0]["item"]
+    assert ended.status == 1, ended.err
+    assert re.search(rf"now {serving}, by process \d+ on \S+ \(rollback\) at", ended.sentence)
+    # The snapshot is kept, and the sentence says how it may serve.
+    command = ended.sentence.rpartition("cogr-index ")[2].rstrip(".").split()
+    assert cogr_index(*command).status == 0
+    assert world.found[0]["item"] == command[1] != serving
+
+
+@pytest.mark.slow
+def test_update_of_both_sides_holds_them_until_its_switch(
+    tmp_path: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update of items in between would be undone by it, so it is refused; after a rollback it
+    starts again.
+    """
+    items, queries, labels = (
+        read_jsonl(CATALOGUE / f"{name}.jsonl") for name in ("items", "queries", "labels")
+    )
+    write_shop(tmp_path, items[1:], queries, labels, "[publish]\ntolerance = 1\n")
+    write_jsonl(tmp_path / "new.jsonl", items[:1])
+    write_jsonl(tmp_path / "gone.jsonl", [{"op": "delete", "id": items[1]["id"]}])
+    monkeypatch.chdir(tmp_path)
+    for side in ("query", "item"):
+        assert cogr_index("rebuild", "--side", side).status == 0
+    beside = list[Ended]()
+    update = ("update", "--side", "item", "--changed", "gone.jsonl")
+    assert cogr_index(*update).status == 0
+    real = GainingQueries.load
+
+    def load(self: GainingQueries) -> Any:
+        monkeypatch.undo()
+        monkeypatch.chdir(tmp_path)
+        for command in (update, ("rollback",)):
+            line = [Path(sys.executable).with_name("cogr-index"), *command]
+            ended = subprocess.run(line, capture_output=True, text=True, check=False)
+            beside.append(Ended(ended.returncode, ended.stdout, ended.stderr))
+        return real(self)
+
+    monkeypatch.setattr(GainingQueries, "load", load)
+    both = cogr_index("update", "--side", "both", "--changed", "new.jsonl")
+    assert [one.status for one in beside] == [2, 0], beside
+    assert "holds the lock rebuild-item" in beside[0].err
+    assert (both.status, "the update starts from that" in both.err) == (0, True), both.err
+    serving = [one for one in cogr_index("list", "--json").json["snapshots"] if one["serving"]]
+    ids = {*open_snapshot(Store(".cogr"), serving[0]["snapshot"]).ids()}
+    assert {items[0]["id"], items[1]["id"]} <= ids
+
+
+@pytest.fixture
+def bucket(
+    template: tuple[Path, str], s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], World]]:
+    """New worlds whose stores lie in a bucket: no lock of a host helps. A lease is short there."""
+    import s3fs
+
+    folder, waiting = template
+    numbers = iter(range(100_000))
+    monkeypatch.setitem(REQUESTS, s3fs.S3FileSystem, ("pipe_file", "rm"))
+    monkeypatch.setattr("indexers.lease.CATALOGUE_SECONDS", 0.4)
+    monkeypatch.setattr("indexers.rebuild.run.REBUILD_SECONDS", 0.4)
+
+    def made() -> World:
+        number = next(numbers)
+        here, store = tmp_path / str(number), Store(f"{s3}/{number}")
+        shutil.copytree(folder, here, ignore=shutil.ignore_patterns(".cogr"))
+        store.fs.put(f"{folder}/.cogr/", f"{store.root}/", recursive=True)
+        return World(here, store, waiting)
+
+    with watched():
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_process_that_slept_beyond_its_lease_undoes_nothing(
+    bucket: Callable[[], World],
+) -> None:
+    assert sum(interleavings(bucket, ("publish", "rollback"), 4, sleeps=True).values()) >= 8
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(7200)
+def test_a_process_that_slept_at_any_request_undoes_nothing(bucket: Callable[[], World]) -> None:
+    names = ("publish", "rollback", "prune", "rules", "new item")
+    assert sum(interleavings(bucket, names, 8, seed=1, sleeps=True).values()) >= 100
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_two_commands_that_switch_at_once(worlds: Callable[[], World]) -> None:
@@ -153,6 +288,41 @@ def test_two_commands_that_switch_at_once_held_at_many_requests(
 ) -> None:
     ended = interleavings(worlds, [*worlds().actions], 8, seed=1)
     assert sum(ended.values()) > 400
+
+
+@pytest.mark.parametrize("late", ["an item", "a query", "a removal", "the first"])
+def test_a_call_that_comes_late_changes_no_alias(
+    cluster: Cluster, tmp_path: Path, late: str
+) -> None:
+    """Another process switches after this one has looked, and just before its call."""
+    store = Store(tmp_path)
+    old, new, other = (frozen(store, "item", [Row("a", "A", (f"k{n}",))]) for n in range(3))
+    query = frozen(store, "query", [Row("q", "Q", ("k0",))])
+    with (
+        proxy_to(cluster.url) as proxy,
+        closing(OpenSearchBackend(cluster.settings, store)) as direct,
+    ):
+        for one in (old, new, other, query):
+            order.push_and_verify(direct, one)
+        if late != "the first":
+            direct.publish({"item": old.id})
+        came = {"a removal": new.id}.get(late, other.id)
+        there = cluster.settings.model_copy(update={"url": proxy.url})
+
+        def switched_first(request: Request, forward: Callable[[Request], Answer]) -> Answer | None:
+            if request.is_for("POST", "/_aliases"):
+                proxy.rewrite = None
+                direct.publish({"item": came})
+            return None
+
+        proxy.rewrite = switched_first
+        with closing(OpenSearchBackend(there, store)) as slow:
+            one, seen = query if late == "a query" else new, slow.serving()
+            action = partial(slow.publish, {one.side: one.id}, seen)
+            with pytest.raises(LockedError):
+                (partial(slow.delete, new.id) if late == "a removal" else action)()
+        assert direct.serving() == {"item": came, "query": None}
+        assert {one.id for one in (old, new, other)} <= {one.snapshot for one in direct.list()}
 
 
 @dataclass
@@ -271,8 +441,6 @@ def team(
         here = tmp_path / str(next(numbers))
         shutil.copytree(first, here)
         one = Team(here, Store(here / ".cogr"), cluster, items, queries)
-        for id_ in (*items, *queries):
-            order.push_and_verify(one.workspace().backend, open_snapshot(store, id_))
         one.reset()
         return one
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import sleep
 from typing import Any
 from urllib.parse import quote
 
@@ -17,7 +18,7 @@ import pytest
 from cogr.errors import CheckFailedError, ServiceError, UserError
 from cogr.matching.mirror import Mirror
 from cogr.settings import load_settings
-from cogr.snapshots import Row, Snapshot
+from cogr.snapshots import Row, Snapshot, open_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import foreign_field, push
 from indexers.backends.opensearch.client import Cluster
@@ -26,7 +27,9 @@ from indexers.backends.opensearch.indexes import merge
 from indexers.backends.opensearch.search import query_body
 from indexers.release import external
 from indexers.release.external import ForeignIndex
+from indexers.release.order import History
 from indexers.workspace import Workspace
+from tests.commands import Ended
 from tests.indexers.backends.backend_worlds import SHOP, frozen, random_queries, random_world
 from tests.indexers.backends.fault_proxy import Fault, proxy_to
 from tests.indexers.backends.opensearch_worlds import flags_of
@@ -225,6 +228,114 @@ def test_switching_rolling_back_and_leaving_old_fields_out(
     # A snapshot that a field is served from stays in the store.
     pruned = cogr_index("prune", "--keep", "0", "--files", "--json").json
     assert pruned["in_use"][new.id].endswith(f"serves in {products.alias}/cogr_keywords")
+
+
+def test_queries_and_field_have_one_history_and_one_file_of_rules(
+    products: Products, cogr_index: Command, tmp_path: Path
+) -> None:
+    store, own = products.workspace.store, flags_of(products.cluster.settings)
+    items = frozen(store, "item", SHOP[:3])
+    queries = frozen(store, "query", [Row("q", "a seat", ("couch",))])
+    products.add(ids_of(items))
+    file, into = tmp_path / "rules.csv", ("--into", products.alias)
+
+    def ruled(*rows: str) -> None:
+        file.write_text("\n".join(("rule,query,item,keyword", *rows)) + "\n")
+
+    def run(*given: str, status: int = 0, rules: bool = True) -> Ended:
+        flags = ("--set", f"publish.rules={file}") if rules else ()
+        ended = cogr_index(*given, *own, *flags)
+        assert ended.status == status, ended.err
+        return ended
+
+    def serves() -> tuple[set[str], set[str]]:
+        """The rules' words that searches find: of the field's items, of the queries."""
+        workspace = products.workspace
+        state = products.place().state(History(store, workspace.backend.catalogue))
+        rows = [open_snapshot(store, str(state["query"])).rows()]
+        found = {word for some in rows for row in some for word in row.keywords}
+        return {w for w in ("one", "two", "three") if products.search(w)}, found - {"couch"}
+
+    ruled("add,,a-1,one", "add,a seat,,one")
+    run("publish", items.id, queries.id, "--no-gate", *into)
+    assert serves() == ({"one"}, {"one"})
+    ruled("add,,a-1,two", "add,a seat,,two")
+    # A switch of the queries alone would leave the field with other rules.
+    assert "has other rules than the field" in run("publish", status=2).err
+    assert serves() == ({"one"}, {"one"})
+    run("publish", *into)
+    assert serves() == ({"two"}, {"two"})
+    # Back together; a second step is not forward again.
+    assert f"run cogr-index rollback --into {products.alias}" in run("rollback", status=2).err
+    run("rollback", *into)
+    assert serves() == ({"one"}, {"one"})
+    for more in ((), into):
+        assert "Nothing was published before" in run("rollback", *more, status=2).err
+        assert serves() == ({"one"}, {"one"})
+    # What was rolled back is not applied again, until it is another file.
+    for _ in range(2):
+        assert "were rolled back, so they are not applied" in run("publish", *into).err
+        assert serves() == ({"one"}, {"one"})
+    ruled("add,,a-1,three", "add,a seat,,three")
+    run("publish", *into)
+    assert serves() == ({"three"}, {"three"})
+
+
+def test_a_snapshot_of_an_index_that_is_gone_is_pruned(
+    products: Products, cogr_index: Command
+) -> None:
+    store, flags = products.workspace.store, flags_of(products.cluster.settings)
+    tonight, last_night = (
+        frozen(store, "item", [replace(row, keywords=(f"n{n}",)) for row in SHOP[:3]])
+        for n in range(2)
+    )
+    old = f"{products.index}-old"
+    cluster = products.cluster
+    path, body = f"/{old}/_doc/a-1?refresh=true", {"title": "about a-1"}
+    cluster.call("PUT", path, body=body, doing="last night")
+    products.add(ids_of(tonight))
+    for snapshot, name in ((last_night, old), (tonight, products.alias)):
+        ended = cogr_index("publish", snapshot.id, "--no-gate", "--into", name, *flags)
+        assert ended.status == 0, ended.err
+    again, into = frozen(store, "item", SHOP[:3]), ("--into", products.alias)
+    assert cogr_index("publish", again.id, "--no-gate", *into, *flags).status == 0
+    prune = ("prune", "--keep", "0", "--files", "--json", *flags)
+    assert last_night.id in cogr_index(*prune).json["in_use"]
+    cluster.call("DELETE", f"/{old}", doing="tidying up")
+    pruned = cogr_index(*prune).json
+    assert pruned["from_store"] == [last_night.id]
+    assert {*pruned["in_use"]} == {tonight.id, again.id}
+
+
+def test_two_that_fill_one_index_wait_for_one_another(
+    products: Products, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether they name the alias or the index."""
+    one, other = (
+        frozen(products.workspace.store, "item", [replace(SHOP[0], keywords=(word,))])
+        for word in ("one", "other")
+    )
+    products.add(["a-1"])
+    real, begun, filled = external.compare, threading.Event(), list[str]()
+
+    def slow(*given: Any) -> Coverage:
+        filled.append(given[2])
+        begun.set()
+        sleep(0.5)
+        return real(*given)
+
+    monkeypatch.setattr(external, "compare", slow)
+    said: list[str] = []
+    thread = threading.Thread(target=products.place().publish, args=([one.id], print))
+    thread.start()
+    begun.wait(10)
+    products.place(products.index).publish([other.id], said.append, gate=False)
+    thread.join()
+    assert any(line.startswith("Waiting: ") and "filling" in line for line in said), said
+    found = products.place().verify()
+    assert (found.coverage.lacking, found.coverage.different) == (0, 0)
+    assert [*products.search("one"), *products.search("other")] == ["a-1"]
+    assert filled[-1] == field_of("cogr_keywords", other.id)
 
 
 def test_a_publish_is_refused_where_the_alias_moves_meanwhile(
