@@ -286,8 +286,8 @@ def rows_of_queries(
                 "rebuild the query side without --limit, on the same data."
             )
         row = known or Row(query.id, query.text, ())
-        kept = row.weights if weights else ()
-        found[query.id] = replace(row, text=query.text, own=own, weights=kept)
+        kept = row if weights else row.unweighted
+        found[query.id] = replace(kept, text=query.text, own=own)
     return found
 
 

@@ -64,7 +64,7 @@ class Found:
         """By the row of a query, which `together` makes, and the settings."""
         own = self_keyword(text)
         kept = replace(row or Row("search", text, ()), own=own)
-        kept = kept if of.keywords.weights else replace(kept, weights=())
+        kept = kept if of.keywords.weights else kept.unweighted
         keywords = dict([*kept.weighted.items()][:MAX_CLAUSES])
         words = Words(text, text_boost(kept.weights, of.serving.blend), rules.also(text))
         return cls(keywords, source if row else "none", kept.confidence, words)

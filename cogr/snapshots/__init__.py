@@ -16,7 +16,7 @@ import json
 import logging
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import IO, Any, Protocol
 
@@ -284,6 +284,18 @@ class Row:
         for word, weight in zip(self.keywords, weights, strict=True):
             found.setdefault(word, weight)
         return found
+
+    @property
+    def unweighted(self) -> Row:
+        """Without the weights of a ranker, but with those of a merchant's rules: a weight of 0, and
+        that of a word in brackets, which nobody else can write.
+        """
+        words = (*self.keywords, "")
+        weights = [
+            weight if not weight or word.startswith("[") else 1.0
+            for word, weight in zip(words, self.weights, strict=False)
+        ]
+        return replace(self, weights=() if set(weights) <= {1.0} else tuple(weights))
 
     @property
     def fields(self) -> Mapping[str, FieldValue]:
