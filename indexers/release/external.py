@@ -32,6 +32,7 @@ from indexers.backends.opensearch.foreign_field import (
     point_to,
     scroll,
 )
+from indexers.backends.opensearch.indexes import refresh
 from indexers.lease import awaited_lease, lease_to_fill
 from indexers.release import Destination, Released, release, roll_back
 from indexers.release.order import History, Serving, State
@@ -205,6 +206,7 @@ class ForeignIndex(Destination):
 
     def _fill(self, id_: str, say: Say, kept: str | None = None) -> tuple[int, Coverage]:
         mirror, target = mirror_of(open_snapshot(self.store, id_)), self.target
+        refresh(self._cluster, target.index)
         if not any(
             mirror.ids.find(target.item_of(hit)) >= 0
             for hit in scroll(self._cluster, target.index, {"match_all": {}}, **target.wanted)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from cogr.errors import SnapshotError
+from cogr.errors import LockedError, SnapshotError
 from cogr.records import SIDES, Say, Side
 from cogr.snapshots import (
     ID,
@@ -163,16 +163,35 @@ def _unread_texts(store: Store, staying: Sequence[Manifest]) -> list[str]:
 
 
 def _remove_all(store: Store, backend: Backend, pruned: Pruned, leases: Sequence[Lease]) -> None:
-    # A folder without a manifest is nothing, so the manifest goes first: a death in between leaves
-    # no broken snapshot or fit.
-    folders = [f"snapshots/{id_}" for id_ in pruned.from_store] + pruned.fits
-    paths = [path for folder in folders for path in (f"{folder}/manifest.json", folder)]
-    paths += pruned.texts
-    for remove, names in ((backend.delete, pruned.from_backend), (store.remove, paths)):
-        for name in names:
-            for lease in leases:
-                lease.check()
-            remove(name)
+    def check() -> None:
+        for lease in leases:
+            lease.check()
+
+    for id_ in pruned.from_backend:
+        check()
+        backend.delete(id_)
+    for folder in (*(f"snapshots/{id_}" for id_ in pruned.from_store), *pruned.fits):
+        check()
+        _remove_folder(store, folder, check)
+    for path in pruned.texts:
+        check()
+        store.remove(path)
+
+
+def _remove_folder(store: Store, folder: str, check: Callable[[], None]) -> None:
+    """A folder without a manifest is nothing, so the manifest goes first. If this process slept and
+    another one has the lease by now, it may have published the snapshot: the manifest comes back.
+    """
+    path = f"{folder}/manifest.json"
+    manifest = store.read(path) if store.exists(path) else None
+    store.remove(path)
+    try:
+        check()
+    except LockedError:
+        if manifest is not None:
+            store.write(path, manifest)
+        raise
+    store.remove(folder)
 
 
 def _old(store: Store, side: Side, damaged: Mapping[str, str], keep: int) -> list[str]:
