@@ -20,7 +20,7 @@ from cogr.errors import MissingExtraError, ServiceError, SnapshotError
 from cogr.keywords import query_key, self_keyword
 from cogr.records import SPLITS, Dataset, Query
 from indexers.exports import run_of
-from indexers.generators.statistical.generator import new_ids
+from indexers.generators.statistical.generator import f1_in, latest_facts, new_ids, told_f1
 from indexers.text import Analyser, Lexical
 from indexers.workspace import Workspace
 
@@ -153,7 +153,7 @@ def _advise(dataset: Dataset) -> tuple[Verdict, list[str]]:
             "with fewer, or extractive, and label more queries."
         ]
     return "train", [
-        f"The data suits CoGR: {len(train):,} training queries have "
+        f"There is enough to train on: {len(train):,} training queries have "
         f"{statistics.mean(counts):.1f} relevant items each on average (median {median:g})."
     ]
 
@@ -322,11 +322,31 @@ def examine(workspace: Workspace) -> Findings:
     verdict, first = counts.verdict, counts.advice
     if verdict == "train" and judged < _FEW_JUDGED:
         verdict, first = "label more", ["Label more before training."]
+    if beside_text := _beside_text(workspace, verdict):
+        verdict, told = beside_text
+        first = [told, *first]
     turnover = _share(len(new_ids(dataset, workspace.store)), len(dataset.items))
     told = {**vars(counts), "verdict": verdict, "advice": [*first, *advice]}
     return Findings(
         **told, turnover=turnover, leakage=leaks, gap=gap, holes=found, not_measured=missing
     )
+
+
+def _beside_text(workspace: Workspace, verdict: Verdict) -> tuple[Verdict, str] | None:
+    """The verdict by the newest fit to the data, and what it says of CoGR beside text search; None
+    without a fit.
+    """
+    facts = latest_facts(workspace.store, workspace.dataset.dataset_hash)
+    if not facts:
+        return None
+    known, hidden, text = f1_in(facts).values()
+    least = text - workspace.settings.publish.tolerance
+    if known >= least and hidden >= least:
+        suits = "The data suits CoGR: " if verdict == "train" else "By the last fit: "
+        return verdict, f"{suits}{told_f1(facts)}."
+    where = "" if known < least else " on topics without labels"
+    advice: Verdict = "keep BM25" if known < least else "label more"
+    return advice, f"Text search finds more than CoGR{where}: {told_f1(facts)}."
 
 
 def _measured(workspace: Workspace) -> tuple[Mapping[str, Holes], Mapping[str, str]]:

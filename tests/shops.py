@@ -167,8 +167,8 @@ def forum_records(split: str = "test") -> tuple[list[Record], list[Record], list
     for topic in range(TOPICS):
 
         def said(own: int, common: int, topic: int = topic) -> str:
-            words = [f"topic{topic}word{n}" for n in draw.sample(range(9), own)]
-            return " ".join(words + [f"common{n}" for n in draw.sample(range(40), common)])
+            words = [9 * topic + n for n in draw.sample(range(9), own)]
+            return " ".join(map(_spelled, words + draw.sample(range(900, 940), common)))
 
         items += [{"id": f"a{topic}-{n}", "title": "", "text": said(4, 6)} for n in range(EACH)]
         for n in range(EACH):
@@ -177,6 +177,12 @@ def forum_records(split: str = "test") -> tuple[list[Record], list[Record], list
             queries.append({"id": asked, "text": said(2, 3), "split": told})
             labels += [{"query": asked, "item": f"a{topic}-{n}", "grade": 1} for n in range(EACH)]
     return items, queries, labels
+
+
+def _spelled(number: int) -> str:
+    """A word of its own, without digits."""
+    syllables = ["ba", "ke", "ri", "mo", "du", "fa", "se", "ni", "lo", "tu"]
+    return "".join(syllables[int(digit)] for digit in f"{number:03}") + "x"
 
 
 def in_memory(

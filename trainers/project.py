@@ -18,6 +18,7 @@ from cogr.records import Dataset, Say, Side, Split
 from cogr.settings import leaves
 from cogr.snapshots import why_no_pair
 from cogr.store import Store
+from indexers.generators.statistical.generator import f1_in, facts_of, told_f1
 from indexers.tables import Table
 from indexers.workspace import Workspace
 
@@ -92,8 +93,10 @@ def rebuilt(found: Rebuilt) -> Table:
     return Table(f"{snapshot.id}, which {state}", rows, [note.format_map(found.as_dict())])
 
 
-def evaluated(found: Evaluation, beside: Sequence[Mapping[str, Any]]) -> Table:
-    """Figures of a pair by its keywords alone, and of other ways to search."""
+def evaluated(found: Evaluation, beside: Sequence[Mapping[str, Any]], told: str = "") -> Table:
+    """Figures of a pair by its keywords alone, and of other ways to search; and what its fit
+    expected.
+    """
     every = [{"name": "keywords", **found.as_dict()}, *beside]
     sets = "".join(f"; {row['name']}: of {row['sets']}" for row in beside)
     gains = {"grades": "the labels' grades", "binary": "1 for relevant items"}[found.ndcg_gains]
@@ -105,6 +108,7 @@ def evaluated(found: Evaluation, beside: Sequence[Mapping[str, Any]]) -> Table:
             f"The others are of the whole ranking, also BM25's; gains in nDCG are {gains}.",
             f"{found.item_snapshot} has {found.keywords_per_item:.1f} keywords an item, "
             f"{found.query_snapshot} has {found.keywords_per_query:.1f} a query.",
+            *([f"By the fit: {told}."] if told else []),
         ],
     )
 
@@ -308,9 +312,10 @@ class Project:
         beside = [served(workspace, split, items, queries)]
         beside += [bm25(workspace.dataset, split)] if baselines else []
         rows = [one.row(workspace.dataset, split) for one in beside]
-        payload = {**found.as_dict(), "serves": rows[0]}
+        facts = facts_of(workspace.store, queries.manifest.generator)
+        payload = {**found.as_dict(), "serves": rows[0], "fit": f1_in(facts)}
         payload |= {"baselines": rows[1:]} if baselines else {}
-        return Result(found, evaluated(found, rows), payload)
+        return Result(found, evaluated(found, rows, told_f1(facts)), payload)
 
     def search(
         self,

@@ -154,8 +154,9 @@ class Run:
         self.say(generator_line(job))
         with job.generator:
             rebuilt = self._generate(job, lease)
-            if isinstance(job.generator, Statistical) and job.generator.told_judge:
-                self.say(job.generator.told_judge)
+            if isinstance(job.generator, Statistical):
+                for told in filter(None, (job.generator.told_f1, job.generator.told_judge)):
+                    self.say(told)
         made, asked = rebuilt.snapshot, self.request
         with logs.bound(snapshot=made.id):
             done = release(

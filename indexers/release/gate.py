@@ -1,5 +1,5 @@
 """The gate before publishing: it compares the figures of a pair of snapshots with those of the pair
-that serves.
+that serves, and with those of text search (`beside_text`).
 
 It reads snapshots, mirrors and labels, and switches nothing.
 """
@@ -15,11 +15,12 @@ from pyroaring import BitMap
 from cogr.errors import CheckFailedError, SnapshotError
 from cogr.matching.mirror import Mirror
 from cogr.metrics import figures_of_pair
-from cogr.records import SIDES, Dataset, Side, Split
+from cogr.records import SIDES, Dataset, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.backends.memory import mirror_of
 from indexers.generators import batched
+from indexers.release.beside_text import Comparison, beside_text
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
@@ -30,6 +31,7 @@ or catalogue may move it a little; where it halves, something broke.
 """
 MOST_GROWTH = 0.05
 """How much these shares may grow: items that no query reaches, and empty keyword sets of a side."""
+BESIDE_TEXT = "text search (BM25)"
 _ROWS = 4096
 
 
@@ -61,6 +63,8 @@ class Verdict:
         f1: macro F1 of whole retrieved sets (paper, eq. 1) on `split`, where there are labels.
         unreached: share of items that no keyword and no text of any query of the query snapshot
             reaches.
+        beside_text: what would serve beside text search.
+        not_compared: why not all of that is known; "" otherwise.
     """
 
     reasons: Sequence[str] = ()
@@ -69,6 +73,18 @@ class Verdict:
     f1_before: float | None = None
     unreached: float | None = None
     unreached_before: float | None = None
+    beside_text: Sequence[Comparison] = ()
+    not_compared: str = ""
+
+    @property
+    def advice(self) -> str:
+        """What to do after a refusal, for a person."""
+        if any(BESIDE_TEXT in reason for reason in self.reasons):
+            return (
+                "label more queries of that kind, use the keywords beside your text search as a "
+                "second clause only (docs/combining.md)"
+            )
+        return "publish an item and a query snapshot that belong together in one call"
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
@@ -80,9 +96,10 @@ def check_gate(
     ids: Sequence[str],
     serving_now: Mapping[Side, str | None],
     held_out: HeldOutF1 | None = None,
+    say: Say = lambda _: None,
 ) -> Verdict:
-    """Compare the snapshots that would serve with those that serve. A side on which nothing serves
-    yet is not compared. Raises CheckFailedError with every reason when the gate says no.
+    """Compare the snapshots that would serve with those that serve, where a side serves already,
+    and with text search. Raises CheckFailedError with every reason when the gate says no.
     """
     with stage("gate", read_manifest(workspace.store, ids[0]).side if len(ids) == 1 else "pair"):
         verdict = _compare(workspace, ids, serving_now, held_out)
@@ -90,9 +107,12 @@ def check_gate(
     if verdict.reasons:
         raise CheckFailedError(
             f"The gate keeps {' and '.join(ids)} from serving: {'; '.join(verdict.reasons)}. What "
-            "serves stays; publish an item and a query snapshot that belong together in one call, "
-            "or overrule it by cogr-index publish --no-gate."
+            f"serves stays; {verdict.advice}, or overrule it by cogr-index publish --no-gate."
         )
+    if verdict.beside_text:
+        say(f"beside text search: {'; '.join(map(str, verdict.beside_text))}")
+    if verdict.not_compared:
+        say(f"What serves can't be compared with text search: {verdict.not_compared}.")
     return verdict
 
 
@@ -110,7 +130,14 @@ def _compare(
     split = choose_split(workspace.dataset)
     f1, unreached = _figures(workspace, split, after, held_out, "candidate")
     f1_before, unreached_before = _figures(workspace, split, serving, held_out, "serving")
-    reasons = []
+    learned_dev = _learned_dev(workspace, after, held_out)
+    compared, why = beside_text(workspace, after, learned_dev=learned_dev)
+    reasons = [
+        f"{one.measure} would be {one.serves:.4f} where {BESIDE_TEXT} has {one.text:.4f}, "
+        f"{one.text - one.serves:.4f} more, on {one.on} (publish.tolerance is {tolerance:g})"
+        for one in compared
+        if one.is_lost(tolerance)
+    ]
     if f1 is not None and f1_before is not None and not f1 >= f1_before - tolerance:
         reasons.append(
             f"F1 on {split} would go from {f1_before:.4f} to {f1:.4f} (publish.tolerance is "
@@ -120,7 +147,16 @@ def _compare(
         reasons += _grown("items that no query reaches", unreached_before, unreached)
     for side in (side for side in SIDES if side in serving and after[side] != serving[side]):
         reasons += _side_reasons(store, serving[side], after[side])
-    return Verdict(reasons, split, f1, f1_before, unreached, unreached_before)
+    return Verdict(reasons, split, f1, f1_before, unreached, unreached_before, compared, why)
+
+
+def _learned_dev(
+    workspace: Workspace, pair: Mapping[Side, str], held_out: HeldOutF1 | None
+) -> bool:
+    if held_out is None or len(pair) < len(SIDES):
+        return False
+    item, query = (open_snapshot(workspace.store, pair[side]) for side in ("item", "query"))
+    return held_out.learned_dev(item, query)
 
 
 def choose_split(dataset: Dataset) -> Split | None:

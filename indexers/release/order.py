@@ -429,7 +429,7 @@ def release(
         )
         _check_halves(workspace.store, history, changes, seen)
         if gate and workspace.settings.publish.tolerance < 1:
-            verdict = check_gate(workspace, going, serving, held_out)
+            verdict = check_gate(workspace, going, serving, held_out, say)
         with _turn(place, changes, f"publish of {' and '.join(going)}", say) as lease:
             history = History(workspace.store, place.catalogue)
             now = place.state(history)

@@ -80,7 +80,12 @@ def test_what_is_there_is_counted(dataset: Dataset) -> None:
 @pytest.mark.parametrize(
     ("train", "relevant", "verdict", "words"),
     [
-        (100, 2, "train", "The data suits CoGR: 100 training queries have 2.0 relevant items each"),
+        (
+            100,
+            2,
+            "train",
+            "There is enough to train on: 100 training queries have 2.0 relevant items each",
+        ),
         (99, 2, "label more", "With 99 training queries there is too little to train on"),
         (100, 1, "keep BM25", "The median training query has 1 relevant item"),
         (0, 0, "label more", "No query is in the train split"),

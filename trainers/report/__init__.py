@@ -9,6 +9,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 from cogr.errors import TrainingError
 from cogr.records import SIDES, SPLITS, Dataset, Say, Side, Split
 from cogr.snapshots import open_snapshot
+from indexers.generators.statistical.generator import latest_facts, told_f1
 from indexers.tables import Table, need, write_page
 from indexers.telemetry.terminal import duration
 from indexers.workspace import Workspace
@@ -243,13 +245,19 @@ def _values(facts: Facts, figures: Drawn) -> dict[str, Any]:
     ]
     return {
         "facts": facts,
-        "compared": rounds_table(facts.run, facts.choice, beside=facts.rivals),
+        "compared": _compared(facts),
         "completions": _completions(facts),
         "stages": Table("", times),
         "settings": Table.of("", dict(sorted(facts.frozen["settings"].items()))),
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         **figures,
     }
+
+
+def _compared(facts: Facts) -> Table:
+    found = rounds_table(facts.run, facts.choice, beside=facts.rivals)
+    told = told_f1(latest_facts(facts.run.store, facts.frozen["dataset_hash"]))
+    return replace(found, notes=[*found.notes, f"statistical: {told}."]) if told else found
 
 
 def _completions(facts: Facts) -> list[Table]:

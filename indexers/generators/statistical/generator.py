@@ -66,6 +66,9 @@ _OF_DATA = (
 )
 """The keys of a fingerprint that follow from the data and from the other side."""
 
+FIGURES = ("f1_out_of_fold", "f1_hidden_topics", "f1_of_text")
+"""The facts of a fit that say what it expects of new queries."""
+
 AUTO, NO_ENCODER = "auto", "none"
 
 _BATCH = 16
@@ -205,6 +208,11 @@ class Statistical(Generator):
         person; None without a judge. It is asked now where it has not been.
         """
         return str(self.artefact.judged) if self._judges else None
+
+    @property
+    def told_f1(self) -> str:
+        """What the fit expects of new queries, for a person; "" before there is one."""
+        return told_f1(facts_of(self._store, self._of_fit))
 
     @cached_property
     def _judge(self) -> YesOrNo | None:
@@ -503,6 +511,31 @@ def facts_of(store: Store, fingerprint: Mapping[str, Any]) -> Mapping[str, Any]:
         return {}
     facts: Mapping[str, Any] = store.read_json(path)["facts"]
     return facts
+
+
+def latest_facts(store: Store, dataset_hash: str) -> Mapping[str, Any]:
+    """The facts of the newest fit to a data set; none where there is none."""
+    paths = (f"{FOLDER}/{name}/manifest.json" for name in _latest(store))
+    every = (store.read_json(path)["facts"] for path in paths if store.exists(path))
+    return next((facts for facts in every if facts["dataset"] == dataset_hash), {})
+
+
+def f1_in(facts: Mapping[str, Any]) -> dict[str, float]:
+    """Expected F1 of the keywords of new queries where the labels know their topic, where they do
+    not, and of text search on the same queries; nothing without facts.
+    """
+    return {name: facts[name] for name in FIGURES if facts}
+
+
+def told_f1(facts: Mapping[str, Any]) -> str:
+    """What a fit expects of the keywords of new queries, for a person; "" without facts."""
+    if not facts:
+        return ""
+    return (
+        f"expected F1 {facts['f1_out_of_fold']:.3f} where the labels know a query's topic, "
+        f"{facts['f1_hidden_topics']:.3f} where they do not; text search (BM25) has "
+        f"{facts['f1_of_text']:.3f} on the same queries"
+    )
 
 
 def old_fits(store: Store, snapshots: Iterable[Manifest]) -> list[str]:

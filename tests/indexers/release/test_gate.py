@@ -4,8 +4,10 @@ together passes.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,16 @@ from cogr.records import Side
 from cogr.settings import load_settings
 from cogr.snapshots import Row
 from cogr.store import Store
+from indexers.generators.statistical import fitting
+from indexers.generators.statistical.generator import FIGURES
+from indexers.generators.statistical.ranking.ranker import Ranker
 from indexers.release.gate import choose_split
+from indexers.release.order import read_history
 from indexers.workspace import Workspace
 from tests.indexers.backends.backend_worlds import frozen
-from tests.indexers.conftest import Command
+from tests.indexers.conftest import ITEMS, Command
+from tests.shops import forum_records, write_data, write_shop
+from trainers.project import Project
 
 TITLES = {"a": "Velvet sofa", "b": "Oak table", "c": "Floor lamp", "d": "Leather sofa"}
 TEXTS = {"q1": "green couch", "q2": "living room sofa", "q3": "floor lamp"}
@@ -58,7 +66,7 @@ def served(shop: Path, cogr_index: Command) -> Shop:
 
 ONE_EMPTY = {**GOOD_ITEMS, "b": []}
 FEW_WORDS = {id_: ["sofas", "lamps"] for id_ in TITLES}
-FIGURES = [
+LIMITS = [
     ("tolerance", FOREIGN_ITEMS, "F1 on test would go from 0.8333 to 0.5000 (publish.tolerance is"),
     ("MOST_GROWTH", FOREIGN_ITEMS, "items that no query reaches would go from 0.0% to 75.0%"),
     ("MOST_GROWTH", ONE_EMPTY, "empty keyword sets (item side) would go from 0.0% to 25.0%"),
@@ -66,7 +74,7 @@ FIGURES = [
 ]
 
 
-@pytest.mark.parametrize(("limit", "items", "reason"), FIGURES)
+@pytest.mark.parametrize(("limit", "items", "reason"), LIMITS)
 def test_each_figure_stops_a_publish_and_its_limit_lets_it_pass(
     served: Shop,
     limit: str,
@@ -96,6 +104,102 @@ def test_each_figure_stops_a_publish_and_its_limit_lets_it_pass(
     assert served.run("rollback").status == 0
     assert served.serving() == before
     assert served.run("publish", worse, "--no-gate").status == 0
+
+
+@pytest.fixture
+def with_dev(shop: Path, cogr_index: Command) -> Shop:
+    """A shop with dev queries in which nothing serves yet. BM25 finds all that is relevant."""
+    queries = [{"id": id_, "text": TITLES[id_].casefold(), "split": "dev"} for id_ in TITLES]
+    queries += [{"id": "q1", "text": "green couch", "split": "train"}]
+    labels = [{"query": id_, "item": id_, "grade": 1} for id_ in TITLES]
+    labels += [{"query": "q1", "item": "a", "grade": 1}]
+    write_data(shop / "data", items=ITEMS, queries=queries, labels=labels)
+    return Shop(shop, cogr_index)
+
+
+WORDS = {**{id_: ("key " + id_,) for id_ in TITLES}, "q1": ("key a",)}
+ALL = {id_: tuple(f"key {one}" for one in TITLES) for id_ in WORDS}
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_the_first_pair_is_refused_where_text_search_finds_more(
+    with_dev: Shop, one_by_one: bool
+) -> None:
+    store = Store(with_dev.folder / ".cogr")
+    texts = {**{id_: title.casefold() for id_, title in TITLES.items()}, "q1": "green couch"}
+
+    def pair(sets: dict[str, tuple[str, ...]]) -> tuple[str, str]:
+        items = [Row(id_, TITLES[id_], WORDS[id_]) for id_ in TITLES]
+        queries = [Row(id_, texts[id_], sets[id_]) for id_ in sets]
+        return frozen(store, "item", items).id, frozen(store, "query", queries).id
+
+    worse, good = pair(ALL), pair(WORDS)
+    if one_by_one:
+        assert with_dev.run("publish", worse[0]).status == 0
+        worse, before = worse[1:], {worse[0]}
+    else:
+        before = set()
+    ended = with_dev.run("publish", *worse)
+    reason = "F1 would be 0.4000 where text search (BM25) has 1.0000, 0.6000 more, on dev queries"
+    assert ended.status == 1
+    assert all(one in ended.sentence for one in (reason, "label more queries", "--no-gate"))
+    assert with_dev.serving() == before
+    for flag in (["--no-gate"], ["--set", "publish.tolerance=1"]):
+        assert with_dev.run("publish", *worse, *flag).status == 0
+    passed = with_dev.run("publish", *good, "--json")
+    compared = passed.json["gate"]["beside_text"]
+    assert [(one["measure"], one["serves"], one["text"]) for one in compared] == [
+        ("F1", 1, 1),
+        ("nDCG@10", 1, 1),
+        ("R@100", 1, 1),
+    ]
+
+
+def test_without_dev_queries_and_a_fit_it_says_that_nothing_is_compared(served: Shop) -> None:
+    ended = served.run("publish", *served.serving(), "--json")
+    assert ended.json["gate"]["beside_text"] == []
+    made = served.pushed("item", {**GOOD_ITEMS, "b": ["tables", "oak", "wood"]})
+    assert "can't be compared with text search: there are no dev" in served.run("publish", made).err
+
+
+def test_topics_without_labels_are_compared_by_the_fit(
+    tmp_path: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ranker that trusts votes that are not there is refused, though it is right wherever the
+    labels know a topic.
+    """
+    write_shop(tmp_path, *forum_records(), '[generator]\nname = "statistical"\n')
+    monkeypatch.chdir(tmp_path)
+    right = fitting.fit_hidden
+
+    def trusting(*parts: Any) -> tuple[Ranker, float]:
+        ranker, f1 = right(*parts)
+        return replace(ranker, hidden=None), f1
+
+    monkeypatch.setattr(fitting, "fit_hidden", trusting)
+    ended = cogr_index("rebuild", "--side", "item", "--set", 'store="trusting"')
+    assert ended.status == 1
+    assert re.search(r"F1 would be 0\.\d+ where text search .* on topics without labels", ended.err)
+    assert read_history(Store(tmp_path / "trusting"), "memory") == []
+    told = cogr_index("inspect", "--json", "--set", 'store="trusting"').json
+    assert told["verdict"] == "label more"
+    assert "Text search finds more than CoGR on topics without labels" in told["advice"][0]
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert not any("suits" in advice for advice in cogr_index("inspect", "--json").json["advice"])
+    for side in ("item", "query"):
+        ended = cogr_index("rebuild", "--side", side)
+        assert ended.status == 0
+        line = re.search(
+            r"expected F1 (.+) where the labels .+, (.+) where .+ has (.+) on", ended.err
+        )
+        assert line
+    told = cogr_index("inspect", "--json").json
+    assert told["verdict"] == "train"
+    assert told["advice"][0].startswith("The data suits CoGR: expected F1")
+    fit = Project(Workspace.open(tmp_path / "cogr.toml")).evaluate().payload["fit"]
+    assert [f"{fit[name]:.3f}" for name in FIGURES] == [*line.groups()]
+    assert fit["f1_of_text"] - 0.01 <= fit["f1_hidden_topics"] < fit["f1_out_of_fold"]
 
 
 def test_a_pair_that_belongs_together_passes_where_each_alone_does_not(served: Shop) -> None:

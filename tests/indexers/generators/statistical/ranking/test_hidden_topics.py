@@ -58,7 +58,7 @@ def test_a_topic_without_labels_is_answered_as_well_as_by_text(
     without = replace(fitted, ranker=replace(fitted.ranker, hidden=None))
     before, _, _ = measured(without, asked)
     assert before < text / 2
-    assert f1 > text - 0.02
+    assert f1 > text - 0.05
     assert confidence == pytest.approx(f1, abs=0.1)
     # The fit knows it beforehand.
     assert fitted.facts["f1_hidden_topics"] == pytest.approx(f1, abs=0.1)
