@@ -323,8 +323,7 @@ def examine(workspace: Workspace) -> Findings:
     if verdict == "train" and judged < _FEW_JUDGED:
         verdict, first = "label more", ["Label more before training."]
     if beside_text := _beside_text(workspace, verdict):
-        verdict, told = beside_text
-        first = [told, *first]
+        verdict, first = beside_text[0], [beside_text[1], *first]
     turnover = _share(len(new_ids(dataset, workspace.store)), len(dataset.items))
     told = {**vars(counts), "verdict": verdict, "advice": [*first, *advice]}
     return Findings(

@@ -21,15 +21,16 @@ _FIELD_NAME = re.compile(r"""[^_.,*"'\\\x00-\x1f][^.,*"'\\\x00-\x1f]*""")
 
 
 class PublishSettings(Table):
-    """The gate: how much worse than the serving pair a new pair may be. `publish --no-gate`
-    overrules it.
+    """The gate: how much worse than the serving pair, and than text search, a new pair may be.
+    `publish --no-gate` overrules it.
     """
 
     tolerance: float = Field(
         0.01,
         ge=0,
         le=1,
-        description="How much F1 may fall, on dev queries or else on test queries; 1: no gate",
+        description="How much F1 may fall, on dev queries or else on test queries, and lie below "
+        "that of text search; 1: no gate",
     )
     rules: str | None = Field(
         None,

@@ -132,12 +132,7 @@ def _compare(
     f1_before, unreached_before = _figures(workspace, split, serving, held_out, "serving")
     learned_dev = _learned_dev(workspace, after, held_out)
     compared, why = beside_text(workspace, after, learned_dev=learned_dev)
-    reasons = [
-        f"{one.measure} would be {one.serves:.4f} where {BESIDE_TEXT} has {one.text:.4f}, "
-        f"{one.text - one.serves:.4f} more, on {one.on} (publish.tolerance is {tolerance:g})"
-        for one in compared
-        if one.is_lost(tolerance)
-    ]
+    reasons = []
     if f1 is not None and f1_before is not None and not f1 >= f1_before - tolerance:
         reasons.append(
             f"F1 on {split} would go from {f1_before:.4f} to {f1:.4f} (publish.tolerance is "
@@ -147,6 +142,12 @@ def _compare(
         reasons += _grown("items that no query reaches", unreached_before, unreached)
     for side in (side for side in SIDES if side in serving and after[side] != serving[side]):
         reasons += _side_reasons(store, serving[side], after[side])
+    reasons += [
+        f"{one.measure} would be {one.serves:.4f} where {BESIDE_TEXT} has {one.text:.4f}, "
+        f"{one.text - one.serves:.4f} more, on {one.on} (publish.tolerance is {tolerance:g})"
+        for one in compared
+        if one.is_lost(tolerance)
+    ]
     return Verdict(reasons, split, f1, f1_before, unreached, unreached_before, compared, why)
 
 

@@ -36,7 +36,7 @@ ITEMS = [
 QUERIES = [
     {"id": "q1", "text": "velvet sofas", "split": "train"},
     {"id": "q2", "text": "reading lamp", "split": "train"},
-    {"id": "q3", "text": "Velvet sofas!", "split": "test"},
+    {"id": "q3", "text": "Velvet  Sofas", "split": "test"},
     {"id": "q4", "text": "sofa velvet", "split": "test"},
     {"id": "q5", "text": "readinng lamp", "split": "dev"},
     {"id": "q6", "text": "couch", "split": "test"},
