@@ -42,7 +42,7 @@ docs/datasets.md names for `jsonl`.
 MEASURES = ("p", "r", "f1", "mrr@10", "ndcg@10", "p@10", "r@100")
 """The figures of a pair that are shown, in this order."""
 _SHOWN = 20
-_UNSHOWN = ("name", "dataset_hash", "advice")
+_UNSHOWN = ("name", "dataset_hash", "verdict", "advice")
 
 
 @dataclass(frozen=True, repr=False)
@@ -235,13 +235,15 @@ class Project:
         return self.workspace.dataset
 
     def inspect(self) -> Result:
-        """The contents of the data, its faults, and whether it suits CoGR."""
-        from indexers.inspection import inspect_dataset
+        """The contents of the data, its faults, and whether it suits CoGR, as `cogr-index inspect`
+        says it.
+        """
+        from indexers.inspection import examine
 
-        found = inspect_dataset(self.dataset)
+        found = examine(self.workspace)
         counts = {name: value for name, value in found.as_dict().items() if name not in _UNSHOWN}
-        table = Table.of(f"{found.name}: {found.items:,} items", counts, found.advice)
-        return Result(found, table, found.as_dict())
+        title = f"{found.name}, {found.items:,} items. What to do: {found.verdict}"
+        return Result(found, Table.of(title, counts, found.advice), found.as_dict())
 
     def rebuild(
         self,

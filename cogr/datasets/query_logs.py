@@ -156,8 +156,8 @@ def _searches(path: Path) -> Iterator[Searched]:
         return (_search(place, record) for place, record in json_records(path))
     if _REQUEST.match(_first_line(path)):
         raise DataError(
-            f"{path} is the log of a web server; name --item-path where the command has it, such "
-            "as /p/{item}, or cut the queries out, one a line."
+            f"{path} is the log of a web server, which cogr-ops shadow and cogr-train labels "
+            "from-clicks read with --item-path /p/{item}; here cut the queries out, one a line."
         )
     return (Searched(line.strip(), 1) for _, line in lines(path) if line.strip())
 

@@ -113,8 +113,8 @@ def inspect(call: Call) -> None:
 
     payload = examine(call.workspace).as_dict()
     told = {name: value for name, value in payload.items() if name not in ("verdict", "advice")}
-    notes = ["", f"What to do: {payload['verdict']}.", *payload["advice"]]
-    call.show("Data set", payload, told=told, notes=notes)
+    title = f"What to do: {payload['verdict']}"
+    call.show(title, payload, told=told, notes=["", *payload["advice"]])
 
 
 @common_options()

@@ -131,6 +131,9 @@ def test_what_serves_is_a_retriever_too(shop: Path, cogr_index: Command) -> None
     found = cogr_index("inspect", "--json").json
     assert found["holes"]["keywords"]["queries"] == 3
     assert found["verdict"] in ("keep BM25", "label more")
+    shown = cogr_index("inspect").out
+    assert shown.splitlines()[0] == f"What to do: {found['verdict']}"
+    assert found["advice"][0].split()[0] in shown
 
 
 def test_lineage_of_labels_goes_into_snapshots(shop: Path, cogr_index: Command) -> None:

@@ -15,6 +15,7 @@ import pytest
 import cogr
 from cogr import Project
 from cogr.errors import DataError, SettingsError, SnapshotError, UserError
+from indexers.inspection import examine
 from tests.commands import Command
 from tests.trainers.shop import Shop, timeless
 
@@ -63,6 +64,8 @@ def test_figures_are_those_of_the_command(project: Project, cogr_train: Command)
 
 def test_data_keywords_and_searches_are_shown(project: Project) -> None:
     inspected = project.inspect()
+    assert inspected.as_dict() == examine(project.workspace).as_dict()
+    assert f"What to do: {inspected.as_dict()['verdict']}" in repr(inspected).splitlines()[0]
     assert {"what": "items", "value": inspected.as_dict()["items"]} in inspected.rows
     again = project.rebuild("item")
     assert (again.as_dict()["generated"], len(again.rows)) == (0, 20)
@@ -79,7 +82,7 @@ def test_a_pair_is_released(project: Project) -> None:
     assert not beside.found.published
     serving = project.workspace.backend.serving()
     found = project.release(*serving.values(), gate=False)
-    assert [row["serves"] for row in found.rows] == list(serving.values())
+    assert {row["serves"] for row in found.rows} == {*serving.values()}
     with pytest.raises(SnapshotError):
         project.release("item-r001-0")
 

@@ -393,7 +393,7 @@ def from_clicks(
     )
     access = AccessLog(parameter, item_path) if item_path else None
     made = labels_from_clicks(files, out, rules, access, replace=replace)
-    said = f"{made.labels:,} labels of {made.queries:,} queries"
+    said = f"{made.labels:,} labels of {made.labelled:,} queries; {made.queries:,} queries in all"
     looks = ", ".join(f"{at}: {share:.2f}" for at, share in list(made.bias.items())[:10])
     note = f"Looked at, by position: {looks}."
     console.emit(json_, made.as_dict(), lambda shown: _show_labels(shown, made, said, note))

@@ -57,6 +57,7 @@ class Made:
     """The labels that were written.
 
     Attributes:
+        labelled: queries that have a label.
         relevant: labels of relevant pairs.
         grades: level -> labels.
         counts: records read and left out, by reason.
@@ -65,6 +66,7 @@ class Made:
 
     folder: Path
     queries: int
+    labelled: int
     labels: int
     relevant: int
     grades: Mapping[str, int]
@@ -119,6 +121,7 @@ def labels_from_clicks(
     return Made(
         folder,
         len(queries),
+        len(np.unique(pairs.query[chosen])),
         len(chosen),
         int(levels[int(RELEVANT) :].sum()),
         dict(zip(LEVELS, levels.tolist(), strict=True)),
