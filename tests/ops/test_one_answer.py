@@ -37,6 +37,16 @@ forbid,,,drawer
 """
 
 
+PLACES = pytest.mark.parametrize(
+    "place",
+    [
+        "in_memory",
+        pytest.param("own_index", marks=pytest.mark.server),
+        pytest.param("team_index", marks=pytest.mark.server),
+    ],
+)
+
+
 @dataclass
 class Answers:
     """What each way answers: way -> (keywords, source, ids of the set, the best ids)."""
@@ -190,14 +200,7 @@ def of_shadow(world: World, text: str, answers: Answers) -> None:
         answers.ways["shadow"] = (None, found.source, None, list(found.ids))
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "in_memory",
-        pytest.param("own_index", marks=pytest.mark.server),
-        pytest.param("team_index", marks=pytest.mark.server),
-    ],
-)
+@PLACES
 def test_all_ways_give_one_answer(place: str, request: pytest.FixtureRequest) -> None:
     world: World = request.getfixturevalue(place)
     texts = queries_of(world.workspace)
@@ -228,6 +231,23 @@ def test_all_ways_give_one_answer(place: str, request: pytest.FixtureRequest) ->
             assert hits in (None, best), told
     assert min(sources[source] for source in ("index", "model", "none")) > 0
     assert len(texts) == 200
+
+
+@PLACES
+def test_rules_and_ids_act_wherever_it_serves(place: str, request: pytest.FixtureRequest) -> None:
+    world: World = request.getfixturevalue(place)
+
+    def found(text: str) -> list[str]:
+        hits = world.searcher.find(world.searcher.row_for(text), 60).hits
+        return [hit.id for hit in hits if hit.tier == "set"]
+
+    sofas = {item.id for item in world.workspace.dataset.items if "sofa" in item.title.lower()}
+    assert sofas
+    assert {*found("settee")} >= sofas
+    assert {*found("guest bed")} >= sofas
+    assert found("black shelf")[0] == "ITEM-003"
+    for spelled in ("ITEM-007", "item-007", " Item-007 "):
+        assert "ITEM-007" in found(spelled)
 
 
 def test_a_search_fits_nothing(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

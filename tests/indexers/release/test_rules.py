@@ -4,7 +4,7 @@ a bad file changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from indexers.release.rules import MOST_PINS, Rule, Rules
 from indexers.search import together
 from tests.indexers.backends.opensearch_worlds import flags_of
 from tests.indexers.conftest import Command
-from tests.shops import write_jsonl, write_sample_part
+from tests.shops import SCRIPTED, write_jsonl, write_sample_part, write_shop
 
 HEADER = "rule,query,item,keyword\n"
 EXAMPLE = f"""{HEADER}pin,living room sofa,c,
@@ -186,3 +186,45 @@ def test_synonyms_lend_each_other_their_keywords_and_items_get_both_spellings() 
     assert couch.weighted == {"couch": 1, "sofa": 1, "seat": 2, "x": 1}
     item = rules.item_row(Row("i", "Title", ("green couch", "couchette")))
     assert item.keywords == ("green couch", "couchette", "green sofa")
+
+
+CHEMICALS = [
+    {"id": "CH-1", "title": "Isopropanol 500 ml", "text": "A solvent"},
+    {"id": "CH-2", "title": "Isopropanol 5 l", "text": "A solvent"},
+    {"id": "CH-3", "title": "Ethanol 500 ml", "text": "A solvent"},
+]
+
+
+def set_of(cogr_index: Command, text: str, flags: Sequence[str]) -> set[str]:
+    answer = cogr_index("search", text, "--json", *flags).json
+    return {hit["id"] for hit in answer["hits"] if hit["tier"] == "set"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "moved"),
+    [
+        ("synonym,ipa,,isopropanol", {"ipa": {"CH-1", "CH-2"}, "ipa 500 ml": {"CH-1"}}),
+        ("add,ipa,,isopropanol", {"ipa": {"CH-1", "CH-2"}, "ipa 500 ml": set()}),
+        ("add,ipa,,propanone", {"ipa": set(), "ipa 500 ml": set()}),
+        ("forbid,,,propanone", {"ipa": set()}),
+    ],
+)
+def test_a_rule_reaches_texts_too_and_says_what_it_moves(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cogr_index: Command,
+    backend: Sequence[str],
+    rule: str,
+    moved: Mapping[str, set[str]],
+) -> None:
+    monkeypatch.chdir(write_shop(tmp_path, CHEMICALS, [], [], SCRIPTED).parent)
+    Path("rules.csv").write_text(f"{HEADER}{rule}\n")
+    flags = (*backend, "--set", "publish.tolerance=1", "--set", "serving.live=none")
+    for side in ("item", "query"):
+        assert cogr_index("rebuild", "--side", side, *flags).status == 0
+    assert all(set_of(cogr_index, text, flags) == set() for text in moved)
+    said = cogr_index("publish", *flags, "--set", "publish.rules=rules.csv").err
+    assert {text: set_of(cogr_index, text, flags) for text in moved} == dict(moved)
+    told = ", ".join(filter(None, rule.split(",")[1:]))
+    assert f"{rule.partition(',')[0]} {told}: {len(moved['ipa'])} items\n" in said
+    assert ("Warning: 1 rules move no item" in said) == (not moved["ipa"])
