@@ -20,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,9 @@ class Rules:
             if rule.kind == "forbid":
                 self._forbidden[rule.query, rule.item].add(rule.keyword)
             elif rule.kind == "synonym":
-                self._twins[rule.query].append(rule.keyword)
-                self._twins[rule.keyword].append(rule.query)
+                for word, twin in permutations((rule.query, rule.keyword)):
+                    self._twins[word].append(twin)
+                    self._of_query[word].setdefault(twin, 1.0)
             elif rule.kind == "add" and rule.query:
                 self._of_query[rule.query][rule.keyword] = 1.0
                 self._added[rule.query].append(rule.keyword)
