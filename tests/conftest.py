@@ -223,6 +223,12 @@ def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture(scope="session")
+def own_valkey() -> RedisSettings:
+    """One for tests that change the whole server."""
+    return RedisSettings(url=str(shared(ValkeySpec(name=f"{run_name()}-own", port=0)).url))
+
+
+@pytest.fixture(scope="session")
 def valkey() -> RedisSettings:
     """The run's Valkey, no password; each process of tests has a database of its own."""
     wanted = ValkeySpec(name=f"{run_name()}-valkey", port=0)

@@ -296,11 +296,12 @@ checksum/config: {{ include "cogr.config" .root | sha256sum }}
 {{- dict "name" $name "model" ($own.model | default $generator.model | default "") | toJson }}
 {{- end }}
 
-{{/* The broker's list of a side's shards: what indexers.rebuild.fleet.broker names it */}}
+{{/* The broker's list of a side's shards, as indexers.rebuild.fleet.broker names it: the form of
+     messages (test_templates.py compares), side, generator, model */}}
 {{- define "cogr.queueOf" -}}
 {{- $generator := include "cogr.generatorOf" . | fromJson -}}
 {{- $digest := $generator.model | sha256sum | trunc 8 -}}
-cogr:v3.{{ .side }}.{{ $generator.name }}.{{ $digest }}
+cogr:afb1472f.{{ .side }}.{{ $generator.name }}.{{ $digest }}
 {{- end }}
 
 {{/* Whether a model is fetched from the Hugging Face hub: a name, not a folder, of what loads it

@@ -48,11 +48,15 @@ class Message(BaseModel):
 
 
 def queue_of(side: Side, settings: GeneratorSettings) -> str:
-    """The queue of one side, one generator and one message format; only workers with the same ones
-    listen to it.
+    """The queue of one side, one generator and one form of messages; only workers with the same
+    ones listen to it.
     """
-    digest = hashlib.sha256((settings.model or "").encode()).hexdigest()[:8]
-    return f"v3.{side}.{settings.name}.{digest}"
+    form, model = ",".join(Message.model_fields), settings.model or ""
+    return f"{_digest(form)}.{side}.{settings.name}.{_digest(model)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def url_of(redis: RedisSettings) -> str:
@@ -97,6 +101,8 @@ def make_app(redis: RedisSettings) -> Celery:
         broker_connection_timeout=TIMEOUT,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
+        # At a failover the old master refuses writes for a while.
+        broker_channel_error_retry=True,
         # Results are files; the broker carries only names of shards.
         task_ignore_result=True,
         accept_content=["json"],
@@ -118,10 +124,26 @@ def _kombu_url(url: str) -> str:
 
 
 def server_version(redis: RedisSettings) -> str:
-    """The version of the broker. Raises ServiceError when it can't be reached or refuses."""
-    broker = Broker(redis, "")
-    info = broker.call("be asked", lambda connection: _client(connection).info("server"))
-    return str(info.get("valkey_version") or info["redis_version"])
+    """The version of the broker, or that its user may not know it. Raises ServiceError when it
+    can't be reached or refuses.
+    """
+    from redis.exceptions import NoPermissionError
+
+    def ask(connection: Any) -> str:
+        client = _client(connection)
+        client.ping()
+        try:
+            info = client.info("server")
+        except NoPermissionError:
+            return "version not known, since the user may not ask INFO"
+        return str(info.get("valkey_version") or info["redis_version"])
+
+    return str(Broker(redis, "").call("be asked", ask))
+
+
+def check_writable(connection: Any) -> None:
+    """Raises redis-py's ReadOnlyError where a replica answers."""
+    _client(connection).delete("writable")
 
 
 def printable(redis: RedisSettings) -> str:

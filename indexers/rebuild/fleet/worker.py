@@ -25,7 +25,13 @@ from cogr.records import Side
 from cogr.settings.indexing import kind_of
 from indexers.generators import Generator, fingerprint_hash, make_generator
 from indexers.generators.cache import GenerationCache, generate_into
-from indexers.rebuild.fleet.broker import TASK, Message, make_app, queue_of
+from indexers.rebuild.fleet.broker import (
+    TASK,
+    Message,
+    check_writable,
+    make_app,
+    queue_of,
+)
 from indexers.rebuild.fleet.run_files import Attempt, AttemptState, FleetRun, RunFolder
 from indexers.telemetry import logs, prometheus
 from indexers.workspace import Workspace, generator_options
@@ -249,7 +255,7 @@ def serve(workspace: Workspace, sides: Sequence[Side], generator: str | None) ->
     app.task(name=TASK)(shard)
     alone = dict.fromkeys(("without_gossip", "without_mingle", "without_heartbeat", "quiet"), True)
     one = {"hostname": f"{name}@cogr", "pool": "threads", "concurrency": 1, "queues": queues}
-    process = app.Worker(**one, **alone)
+    process = app.Worker(**one, **alone, consumer_cls=_consumer())
     try:
         process.start()
     finally:
@@ -258,6 +264,30 @@ def serve(workspace: Workspace, sides: Sequence[Side], generator: str | None) ->
         log.error("The worker ends by a fault, which Celery has logged above.")
         sys.exit(process.exitcode)
     return worker.restart_needed
+
+
+def _consumer() -> type[Any]:
+    """Celery's consumer, which waits for a broker that takes no writes, as at a failover."""
+    from celery.worker.consumer import Consumer
+    from celery.worker.state import maybe_shutdown
+    from redis.exceptions import ReadOnlyError
+
+    class Patient(Consumer):  # type: ignore[misc]
+        def connect(self) -> Any:
+            waits = False
+            while True:
+                try:
+                    connection = super().connect()
+                    check_writable(connection)
+                    return connection
+                except ReadOnlyError as error:
+                    if not waits:
+                        log.warning("The broker takes no writes (%s); waiting for it.", error)
+                    waits = True
+                    maybe_shutdown()
+                    time.sleep(LOOK_SECONDS)
+
+    return Patient
 
 
 def _end_softly_by_ctrl_c(**_: Any) -> None:

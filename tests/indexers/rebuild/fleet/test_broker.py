@@ -10,7 +10,7 @@ from redis import Redis
 
 from cogr.errors import ServiceError, SettingsError
 from cogr.settings.indexing import GeneratorSettings, RedisSettings
-from indexers.rebuild.fleet.broker import Broker, make_app, printable, queue_of, url_of
+from indexers.rebuild.fleet.broker import Broker, Message, make_app, printable, queue_of, url_of
 
 
 @pytest.mark.parametrize(
@@ -96,4 +96,12 @@ def test_each_side_and_model_has_a_queue() -> None:
     one, two = GeneratorSettings(name="vllm", model="a"), GeneratorSettings(name="vllm", model="b")
     queues = {queue_of("item", one), queue_of("item", two), queue_of("query", one)}
     assert len(queues) == 3
-    assert all(queue.startswith("v3.") for queue in queues)
+
+
+@pytest.mark.parametrize("names", [["side"], ["side", "run", "shard", "k"], ["shard", "run"], []])
+def test_a_queue_is_another_one_for_messages_of_another_form(
+    names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = queue_of("item", GeneratorSettings(name="vllm", model="a"))
+    monkeypatch.setattr(Message, "__pydantic_fields__", dict.fromkeys(names))
+    assert queue_of("item", GeneratorSettings(name="vllm", model="a")) != here

@@ -11,12 +11,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from redis import Redis
 
+from cogr.errors import ServiceError
 from cogr.settings.indexing import RedisSettings
 from indexers.generators import Failure
 from indexers.lease import read_lease
+from indexers.rebuild.fleet.broker import server_version
 from indexers.rebuild.fleet.run_files import latest_run, overview
 from tests.indexers.faulty import faulty
 from tests.indexers.rebuild.fleet.fleet_worlds import LAST_DEATHS, LEAST, Fleet, ended, fleet_in
@@ -29,6 +33,43 @@ pytestmark = pytest.mark.slow
 def fleet(tmp_path: Path, valkey: RedisSettings) -> Iterator[Fleet]:
     with fleet_in(tmp_path, valkey, settings={"delay": 0.01}) as fleet:
         yield fleet
+
+
+def test_a_failover_of_the_broker_is_waited_for(tmp_path: Path, own_valkey: RedisSettings) -> None:
+    client: Any = Redis.from_url(str(own_valkey.url))
+    with fleet_in(tmp_path, own_valkey, settings={"delay": 0.02}) as fleet:
+        worker, rebuild = fleet.worker(), fleet.rebuild()
+        fleet.wait_until(lambda run: run.answered)
+        client.execute_command("REPLICAOF", "127.0.0.1", "1")
+        try:
+            time.sleep(8)
+            assert worker.poll() is None, fleet.log_of(worker)
+        finally:
+            client.execute_command("REPLICAOF", "NO", "ONE")
+        assert fleet.outcome(rebuild)["snapshot"] == fleet.calm()
+        assert ended(worker, signal.SIGTERM) == 0
+        said = fleet.log_of(worker)
+        assert said.count("The broker takes no writes") <= 2
+        assert "RestartFreqExceeded" not in said
+
+
+def test_a_user_without_dangerous_commands_does_all_and_is_told_what_is_not_known(
+    tmp_path: Path, own_valkey: RedisSettings
+) -> None:
+    client: Any = Redis.from_url(str(own_valkey.url))
+    with fleet_in(tmp_path, own_valkey) as fleet:
+        channel = f"&{fleet.prefix}:/0.celery.pidbox"
+        may = (f"~{fleet.prefix}:*", channel, "+@all", "-@dangerous")
+        client.execute_command("ACL", "SETUSER", "shop", "reset", "on", ">pw-of-shop", *may)
+        url = str(own_valkey.url).replace("redis://", "redis://shop:pw-of-shop@")
+        fleet.redis = RedisSettings(url=url)
+        assert server_version(fleet.redis).startswith("version not known")
+        worker = fleet.worker()
+        assert fleet.outcome(fleet.rebuild())["snapshot"] == fleet.calm()
+        assert ended(worker, signal.SIGTERM) == 0
+    with pytest.raises(ServiceError, match="can't be asked"):
+        server_version(RedisSettings(url=url.replace("pw-of-shop", "another-one")))
+    assert server_version(own_valkey)[0].isdigit()
 
 
 def test_two_workers_write_the_snapshot_of_a_local_rebuild(fleet: Fleet) -> None:
