@@ -21,7 +21,7 @@ from cogr.keywords import query_key, self_keyword
 from cogr.records import SPLITS, Dataset, Query
 from indexers.exports import run_of
 from indexers.generators.statistical.generator import f1_in, latest_facts, new_ids, told_f1
-from indexers.text import Analyser, Lexical
+from indexers.text import Analyser, Lexical, detect_language
 from indexers.workspace import Workspace
 
 Verdict = Literal["train", "label more", "keep BM25"]
@@ -189,7 +189,7 @@ def leakage(dataset: Dataset) -> Leakage:
 
 def vocabulary_gap(dataset: Dataset) -> Gap:
     """Relevant pairs without a common stem, over a sample of queries."""
-    analyser = Analyser()
+    analyser = Analyser(detect_language(f"{item.title} {item.text}" for item in dataset.items))
     rows = {item.id: row for row, item in enumerate(dataset.items)}
     stems: dict[str, frozenset[str]] = {}
     pairs = without = 0

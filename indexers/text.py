@@ -58,14 +58,23 @@ _OTHERS = (
     *("danish", "dutch", "french", "italian", "norwegian", "portuguese", "russian", "spanish"),
     *("swedish", "turkish"),
 )
-LANGUAGES = ("english", "german", *_OTHERS)
-"""Languages with stop words, by their Snowball names."""
+CJK = "cjk"
+"""The language of scripts without spaces between words: no stems, and English stop words."""
+_SCRIPTS = {
+    "arabic": "\u0600-\u06ff",
+    "armenian": "\u0530-\u058f",
+    "greek": "\u0370-\u03ff",
+    "hindi": "\u0900-\u097f",
+    "tamil": "\u0b80-\u0bff",
+}
+"""Letters that tell a language without stop words here."""
 DETECT = "auto"
 """The name of the language that is detected."""
-_READ = 5000
+_READ, _BEGINNING = 5000, 500
 _SPOKEN = 0.2
 # Where hardly any stop word is, as in bare titles, the language is unknown.
 _LEAST_STOP_WORDS = 0.03
+_MANY = 0.1
 _NEAR = 40
 _MARKUP = frozenset(("amp", "br", "div", "href", "http", "https", "html", "img", "nbsp", "quot"))
 _NUMBER = re.compile(r"(?<![\w.,-])\d+(?:\.\d+)?(?![\w.,]\d|\w)")
@@ -93,7 +102,7 @@ def stop_words(language: str) -> frozenset[str]:
     Where there are none every word counts, since rare words decide anyway.
     """
     if language in STOP_WORDS or language not in _OTHERS:
-        return STOP_WORDS.get(language, frozenset())
+        return STOP_WORDS.get("english" if language == CJK else language, frozenset())
     try:
         from bm25s import stopwords
     except ImportError:
@@ -103,32 +112,65 @@ def stop_words(language: str) -> frozenset[str]:
     return frozenset(word for word in listed if word not in "bcdfghjklmnpqrstvwxz")
 
 
-def _shares(texts: Iterable[str]) -> dict[str, float]:
-    # Without words that are English too, and without the two that are there most: a single word may
-    # mean something else.
+@cache
+def _telling() -> Mapping[str, frozenset[str]]:
+    # Stop words of each language, without those that are English too.
     every = {name: stop_words(name) for name in ("english", "german", *_OTHERS)}
     english = every["english"]
-    own = {
-        name: words - english if words is not english else words for name, words in every.items()
-    }
-    counts = Counter(
-        word for text in islice(texts, _READ) for word in _pattern(_WORD).findall(text.casefold())
-    )
+    return {name: words if name == "english" else words - english for name, words in every.items()}
+
+
+def _words_of(texts: Iterable[str]) -> list[list[str]]:
+    # The beginnings of the first texts.
+    pattern = _pattern(_WORD)
+    return [pattern.findall(text[:_BEGINNING].casefold()) for text in islice(texts, _READ)]
+
+
+def _shares(texts: Iterable[Sequence[str]]) -> dict[str, float]:
+    # Without the two that are there most: a single word may mean something else.
+    counts = Counter(word for words in texts for word in words)
     total = max(1, counts.total())
     return {
         name: sum(sorted(counts[word] for word in listed)[:-2]) / total
-        for name, listed in own.items()
+        for name, listed in _telling().items()
     }
 
 
 def detect_language(texts: Iterable[str]) -> str:
-    """The language of most texts by their stop words, by its Snowball name; English where no other
-    is far ahead of it.
+    """The language of most texts, for `Analyser`: by its script, or by stop words, and English
+    where no other is far ahead of it. "+" joins others of which more than a tenth of the texts are.
     """
-    shares = _shares(texts)
+    first = _words_of(texts)
+    shares = _shares(first)
     best = max(shares, key=shares.__getitem__)
     sure = shares[best] >= max(_LEAST_STOP_WORDS, 1.5 * shares["english"])
-    return best if sure else "english"
+    script = _by_script("".join(word for words in first for word in words))
+    others = (one for one in _by_many(first) if shares[one] >= _MANY * _LEAST_STOP_WORDS)
+    return "+".join(dict.fromkeys([script or (best if sure else "english"), *others]))
+
+
+def _by_script(text: str) -> str:
+    least = sum(map(str.isalpha, text)) / 2
+    found = {name: len(re.findall(f"[{letters}]", text)) for name, letters in _SCRIPTS.items()}
+    found[CJK] = sum(map(len, _UNSPACED.findall(text)))
+    return next((name for name, count in found.items() if count > least), "")
+
+
+def _by_many(texts: Sequence[Sequence[str]]) -> list[str]:
+    # A text is of the language of which it has the most telling stop words.
+    votes = Counter[str]()
+    for words in map(set, texts):
+        counts = Counter({name: len(listed & words) for name, listed in _telling().items()})
+        (best, most), (_, second) = counts.most_common(2)
+        votes.update([best] if most > second else [])
+    return [name for name, count in votes.most_common() if count > _MANY * len(texts)]
+
+
+def is_language(name: str) -> bool:
+    """Whether `Analyser` takes it."""
+    import snowballstemmer
+
+    return set(name.split("+")) <= {CJK, *snowballstemmer.algorithms()}
 
 
 @cache
@@ -142,8 +184,8 @@ class Analyser:
     """Splits texts into words and stems.
 
     Args:
-        language: a Snowball algorithm, e.g. "english" or "german". It decides stems and stop words
-            (`stop_words`).
+        language: a Snowball algorithm, e.g. "english" or "german", or `CJK`. It decides stems and
+            stop words (`stop_words`). "+" joins others, of which there are the stop words too.
 
     Raises:
         GeneratorError: the language has no Snowball algorithm.
@@ -152,14 +194,18 @@ class Analyser:
     def __init__(self, language: str = "english") -> None:
         import snowballstemmer
 
-        if language not in snowballstemmer.algorithms():
-            known = ", ".join(sorted(snowballstemmer.algorithms()))
+        main, *_ = self.languages = language.split("+")
+        if not is_language(language):
+            known = ", ".join(sorted([CJK, *snowballstemmer.algorithms()]))
             raise GeneratorError(
                 f"There is no Snowball stemmer for the language {language!r}; set one of {known}."
             )
         self.language = language
-        self.stop_words = stop_words(language)
-        self._stem_word = snowballstemmer.stemmer(language).stemWord
+        self.stop_words = frozenset[str]().union(*map(stop_words, self.languages))
+        self.stemmer = "" if main == CJK else main
+        self._stem_word = snowballstemmer.stemmer(main).stemWord if self.stemmer else str
+        # Turkish has an i without a dot, whose capital is I.
+        self.capitals = {ord("I"): "ı"} if main == "turkish" else {}
         self._stems: dict[str, str] = {}
 
     def stem(self, word: str) -> str:
@@ -173,6 +219,7 @@ class Analyser:
         """Case-folded words in order, as written: compounds such as wi-fi and fractions whole; no
         stop words.
         """
+        text = text.translate(self.capitals)
         found = _ASCII_WORD.findall(text.lower()) if text.isascii() else _read(_WORD, text)
         return [word for word in found if word not in self.stop_words]
 
@@ -184,7 +231,7 @@ class Analyser:
         """Stems for matching: a compound's parts, numbers and units apart and one in all their
         spellings (`SIGNS`, `RULES`, `UNITS`). A cluster's analyser gives the same.
         """
-        text = _ruled(text)
+        text = _ruled(text.translate(self.capitals))
         found = _ASCII_TERM.findall(text.lower()) if text.isascii() else _read(_TERM, text)
         named = (UNITS.get(word, word) for word in found)
         return [self.stem(word) for word in named if word not in self.stop_words]
@@ -199,6 +246,7 @@ SIGNS: Mapping[str, str] = {
     **{sign: " " + unicodedata.normalize("NFKC", sign).replace("⁄", "/") for sign in "½⅓⅔¼¾⅛⅜⅝⅞"},
     **dict(zip("×⁄–²³_µ®™©″“”′‘’", "x/-23 μ   \"\"\"'''", strict=True)),
     "ß": "ss",
+    "İ": "i",
 }
 """Signs that are read as others, before `RULES`."""
 
@@ -372,10 +420,10 @@ class Said:
                 for words in beside:
                     stems = analyser.stems(words)
                     numbers.update([(stems[0], stems[1])] if len(stems) == 2 else [])
-        shares = _shares(first)
+        shares = _shares(_words_of(first))
         least = max(_LEAST_STOP_WORDS, _SPOKEN * max(shares.values()))
         # The analyser's words have no stop words of its own language.
-        others = [name for name in STOP_WORDS if name != analyser.language]
+        others = [name for name in STOP_WORDS if name not in analyser.languages]
         mute = {word for name in others if shares[name] >= least for word in stop_words(name)}
         return cls(frozenset(map(analyser.stem, mute | _MARKUP)), frozenset(numbers))
 

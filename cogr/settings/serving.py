@@ -81,10 +81,10 @@ class OpenSearchSettings(Table):
         None, description="Sign requests by AWS SigV4 for this region (extra s3)"
     )
     text_analyzer: str = Field(
-        "english",
+        "auto",
         pattern=r"^\S+$",
-        description="Language of the items' titles for text search (english, german, ...), or an "
-        "analyser of the cluster (standard)",
+        description="Language of the items' texts for text search (german, english+french, ...), "
+        "or an analyser of the cluster (standard); auto: the texts'",
     )
 
     _is_path = field_validator("ca_file", "client_cert", "client_key")(usable_path)

@@ -235,7 +235,7 @@ class _Counts:
             self._weighing.update(part.astype(part.dtype.newbyteorder("<")).tobytes())
 
     def _add_bodies(self, columns: Mapping[str, pa.Array]) -> None:
-        for name in ("text", "fields", "body"):
+        for name in ("id", "text", "fields", "body"):
             if name in columns:
                 self._reading.update(_lengths_and_bytes(columns[name]))
         if any(columns["body"].to_pylist()):
@@ -245,7 +245,7 @@ class _Counts:
 
     @property
     def read_hash(self) -> str:
-        """Of what a search by text reads of items: titles, extra fields, texts."""
+        """Of what a search by text reads of items: ids, titles, extra fields, texts."""
         return self._reading.hexdigest() if self.side == "item" else ""
 
     @property

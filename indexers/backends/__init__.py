@@ -20,6 +20,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from cogr.records import Advance, FieldValue, Side
 from cogr.snapshots import Manifest, Row, Snapshot, why_no_pair
+from cogr.snapshots.texts import whole_texts
 from indexers.text import detect_language
 
 Keywords = Sequence[str] | Mapping[str, float]
@@ -298,7 +299,7 @@ def language_of(snapshot: Snapshot) -> str:
     generator, named or detected, else that of its texts.
     """
     named = snapshot.manifest.generator.get("language")
-    return str(named) if named else detect_language(row.text for row in snapshot.rows())
+    return str(named) if named else detect_language(map(" ".join, whole_texts(snapshot)))
 
 
 MOST_TEXT = 512

@@ -22,13 +22,13 @@ from indexers.text import (
     CODE,
     CODE_RUN,
     CODE_WORD,
-    LANGUAGES,
     LEAST_CODE,
     MOST_CODE,
     RULES,
     SIGNS,
     UNITS,
     Analyser,
+    is_language,
 )
 
 PLURAL: Mapping[Side, str] = {"item": "items", "query": "queries"}
@@ -75,7 +75,7 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
     """
     unread: dict[str, Any] = {"type": "keyword", "index": False, "doc_values": False}
     analyser = meta.get("text_analyzer")
-    codes = {"codes": CODED} if analyser in LANGUAGES else {}
+    codes = {"codes": CODED} if analyser and is_language(analyser) else {}
     analyser = OWN_WORDS if codes else analyser
     words: dict[str, Any] = {}
     if analyser:
@@ -125,7 +125,7 @@ def index_settings(shards: int, analyser: str = "") -> dict[str, Any]:
         "refresh_interval": "-1",
         "similarity": {SIMILARITY: {"type": "BM25", "k1": DEFAULT.k1, "b": DEFAULT.b}},
     }
-    own = {"analysis": analysis(Analyser(analyser))} if analyser in LANGUAGES else {}
+    own = {"analysis": analysis(Analyser(analyser))} if analyser and is_language(analyser) else {}
     return {"index": {**settings, **own}}
 
 
@@ -143,28 +143,30 @@ _APART = (r"(?<=[^\W\d_])[.·:](?=[^\W\d_])|(?<=\d)[,;'](?=\d)", " ")
 
 def analysis(analyser: Analyser) -> dict[str, Any]:
     """The analysers of an index's settings: `OWN_WORDS` gives the terms of `Analyser.terms`, but
-    for pairs of characters in scripts without spaces.
+    for scripts without spaces that the tokenizer `standard` does not read letter by letter (Thai).
     """
-    signs = [f"{sign} => {other.replace(' ', SPACE)}" for sign, other in SIGNS.items()]
+    signs = {**SIGNS, **{chr(one): other for one, other in analyser.capitals.items()}}
+    read = [f"{sign} => {other.replace(' ', SPACE)}" for sign, other in signs.items()]
     units = [f"{unit} => {name}" for unit, name in UNITS.items()]
     rules = {
         f"rule_{number:02}": _replacing(rule, with_)
         for number, (rule, with_) in enumerate((*RULES, _APART))
     }
     words = {"tokenizer": "standard", "char_filter": ["signs", *rules]}
+    snowball = {"type": "snowball", "language": analyser.stemmer.capitalize()}
+    stems = {"stems": snowball} if analyser.stemmer else {}
+    filters = ["lowercase", "units", "pairs", "stop_words", *stems]
     coded = code_analysis()
     return {
-        "char_filter": {"signs": {"type": "mapping", "mappings": signs}, **rules},
+        "char_filter": {"signs": {"type": "mapping", "mappings": read}, **rules},
         "filter": {
             "units": {"type": "synonym", "synonyms": units},
+            "pairs": {"type": "cjk_bigram", "ignored_scripts": ["hangul"]},
             "stop_words": {"type": "stop", "stopwords": sorted(analyser.stop_words) or "_none_"},
-            "stems": {"type": "snowball", "language": analyser.language.capitalize()},
+            **stems,
             **coded["filter"],
         },
-        "analyzer": {
-            OWN_WORDS: {**words, "filter": ["lowercase", "units", "stop_words", "stems"]},
-            **coded["analyzer"],
-        },
+        "analyzer": {OWN_WORDS: {**words, "filter": filters}, **coded["analyzer"]},
     }
 
 

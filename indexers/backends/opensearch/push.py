@@ -30,7 +30,7 @@ from cogr.differences import differences
 from cogr.errors import CheckFailedError, CogrError, DataError, ServiceError
 from cogr.snapshots import Snapshot
 from cogr.snapshots.texts import texts_of
-from indexers.backends import Pushed
+from indexers.backends import Pushed, language_of
 from indexers.backends.opensearch.client import (
     BULK_THREADS,
     Cluster,
@@ -60,6 +60,7 @@ from indexers.backends.opensearch.indexes import (
     remove_index,
     stats,
 )
+from indexers.text import DETECT
 
 CHUNK_BYTES = 4 << 20
 """Largest bulk body in bytes, well under the 10 MiB that the smallest managed nodes accept; a
@@ -237,7 +238,7 @@ def push(cluster: Cluster, snapshot: Snapshot, base: Snapshot | None = None) -> 
 
 def _open_index(cluster: Cluster, snapshot: Snapshot) -> IndexState:
     name = index_name(cluster.settings.prefix, snapshot.id)
-    meta = meta_of(snapshot.manifest, cluster.settings.text_analyzer)
+    meta = meta_of(snapshot.manifest, _analyser_of(cluster, snapshot))
     state = read_index(cluster, name)
     if state is not None and _is_stale(cluster, state, meta):
         remove_index(cluster, name)
@@ -252,6 +253,11 @@ def _open_index(cluster: Cluster, snapshot: Snapshot) -> IndexState:
         state = pushed_index(cluster, snapshot.id)
     check_scored(state, cluster.version)
     return state
+
+
+def _analyser_of(cluster: Cluster, snapshot: Snapshot) -> str:
+    named = cluster.settings.text_analyzer
+    return language_of(snapshot) if named == DETECT and snapshot.side == "item" else named
 
 
 def _is_stale(cluster: Cluster, state: IndexState, meta: dict[str, Any]) -> bool:
@@ -348,7 +354,7 @@ def _copy_and_change(cluster: Cluster, base: Snapshot, snapshot: Snapshot) -> in
 
 
 def _fit(cluster: Cluster, state: IndexState, base: Snapshot, snapshot: Snapshot) -> bool:
-    analyser = cluster.settings.text_analyzer if snapshot.side == "item" else ""
+    analyser = _analyser_of(cluster, snapshot) if snapshot.side == "item" else ""
     return (
         (state.snapshot, state.meta.get("content_hash")) == (base.id, base.manifest.content_hash)
         and (state.complete and state.verified and state.write_blocked)
@@ -363,7 +369,7 @@ def _change_clone(
     cluster: Cluster, source: IndexState, draft: str, base: Snapshot, snapshot: Snapshot
 ) -> int:
     changes = _changes(base, snapshot)
-    naming = {"_meta": meta_of(snapshot.manifest, cluster.settings.text_analyzer)}
+    naming = {"_meta": meta_of(snapshot.manifest, _analyser_of(cluster, snapshot))}
     with ThreadPoolExecutor(1, "changes") as reader:
         # The first changes are read while the cluster copies.
         first = reader.submit(list[tuple[str, Document | None]], islice(changes, _FIRST))
