@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, overload
+from typing import Any, Literal, NamedTuple, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,44 @@ from cogr.snapshots import Row, Snapshot
 
 CUTOFFS = (10, 100, 1000)
 """The cutoffs of the paper's tables."""
+
+Place = Literal["evaluate", "rounds", "compare", "gate"]
+"""Where measures are shown: by `evaluate`, in tables of a run and in its report, by `compare`; and
+where a pair that is worse than text search does not go live.
+"""
+
+
+class Measure(NamedTuple):
+    """A figure of `measure`: its heading, and where it counts."""
+
+    heading: str
+    places: frozenset[Place]
+
+    @classmethod
+    def of(cls, heading: str, *places: Place) -> Measure:
+        return cls(heading, frozenset(places))
+
+
+MEASURES: Mapping[str, Measure] = {
+    "p": Measure.of("P", "evaluate", "rounds", "compare"),
+    "r": Measure.of("R", "evaluate", "rounds", "compare"),
+    "f1": Measure.of("F1", "evaluate", "rounds", "gate"),
+    "ndcg@10": Measure.of("nDCG@10", "evaluate", "rounds", "gate"),
+    "mrr@10": Measure.of("MRR@10", "evaluate", "rounds"),
+    "p@10": Measure.of("P@10", "evaluate"),
+    "r@100": Measure.of("R@100", "evaluate", "compare", "gate"),
+    **{f"{name.lower()}@100": Measure.of(f"{name}@100", "compare") for name in ("MRR", "nDCG")},
+    **{f"{name}@100": Measure.of(f"{name.upper()}@100", "compare") for name in ("p", "f1")},
+}
+"""What is shown of the figures of `measure`, in this order; of all, more is better. F1 of `compare`
+depends on how rankings are cut, and has columns of its own.
+"""
+
+
+def measures_of(place: Place) -> dict[str, str]:
+    """Figure -> its heading, for one place."""
+    return {key: one.heading for key, one in MEASURES.items() if place in one.places}
+
 
 Array = NDArray[Any]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cogr.errors import DataError, UserError
+from cogr.metrics import measures_of
 from cogr.records import Dataset, Say, Side, Split
 from cogr.settings import leaves
 from cogr.snapshots import why_no_pair
@@ -39,7 +40,6 @@ docs/datasets.md names for `jsonl`.
 
 # Results
 
-MEASURES = ("p", "r", "f1", "mrr@10", "ndcg@10", "p@10", "r@100")
 """The figures of a pair that are shown, in this order."""
 _SHOWN = 20
 _UNSHOWN = ("name", "dataset_hash", "verdict", "advice")
@@ -102,7 +102,7 @@ def evaluated(found: Evaluation, beside: Sequence[Mapping[str, Any]], told: str 
     gains = {"grades": "the labels' grades", "binary": "1 for relevant items"}[found.ndcg_gains]
     return Table(
         f"{found.split}: {found.queries:,} queries, {found.backend}",
-        [{name: row[name] for name in ("name", *MEASURES)} for row in every],
+        [{name: row[name] for name in ("name", *measures_of("evaluate"))} for row in every],
         [
             f"p, r and f1 are of the whole retrieved set{sets}.",
             f"The others are of the whole ranking, also BM25's; gains in nDCG are {gains}.",

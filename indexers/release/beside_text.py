@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cogr.datasets.builder import place
-from cogr.metrics import measure, rows_of_queries, sweep_cutoff
+from cogr.metrics import measure, measures_of, rows_of_queries, sweep_cutoff
 from cogr.records import SIDES, Dataset, Query, Side
 from cogr.snapshots import open_snapshot, read_manifest
 from indexers.backends import Words, text_boost
@@ -28,7 +28,6 @@ LONGEST = 1000
 MOST_QUERIES = 500
 """Most queries of a split that are searched, chosen by a hash."""
 TOPICS_WITH, TOPICS_WITHOUT = "training queries, out of fold", "topics without labels"
-_MEASURES = {"F1": "f1", "nDCG@10": "ndcg@10", "R@100": "r@100"}
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def _compared(
     other: Mapping[str, NDArray[np.float64]],
     weights: NDArray[np.float64],
 ) -> Iterator[Comparison]:
-    for name, key in _MEASURES.items():
+    for key, name in measures_of("gate").items():
         more = own[key] - other[key]
         error = float(more.std(ddof=1)) / more.size**0.5 if more.size > 1 else 0.0
         serves, text = (float(np.average(one[key], weights=weights)) for one in (own, other))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,7 +12,19 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from cogr.errors import DataError
-from cogr.metrics import Figures, f1_of, full_set, ranked, sweep_cutoff
+from cogr.metrics import (
+    MEASURES,
+    Figures,
+    Place,
+    f1_of,
+    full_set,
+    measure,
+    measures_of,
+    ranked,
+    sweep_cutoff,
+)
+from cogr.records import Item
+from tests.shops import training_shop
 
 ITEMS = [f"i{number}" for number in range(12)]
 QUERIES = [f"q{number}" for number in range(5)]
@@ -144,3 +157,12 @@ def test_sweep_equals_trying_every_cutoff(
 def test_nothing_to_measure_is_refused() -> None:
     with pytest.raises(DataError, match="no queries"):
         full_set({}, {})
+
+
+def test_what_is_shown_is_measured() -> None:
+    """A figure is declared once, for every place that shows or checks it."""
+    shop = training_shop([Item("a", "x")], {"q": ("x", ["a"])})
+    found = measure(shop, shop.queries["train"], {"q": ["a"]}).means
+    places = {place: measures_of(place) for place in get_args(Place)}
+    assert {key for keys in places.values() for key in keys} == {*MEASURES} <= {*found}
+    assert all(places.values())

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cogr.errors import TrainingError, UserError
-from cogr.metrics import sets_of
+from cogr.metrics import measures_of, sets_of
 from cogr.records import Say, Split
 from cogr.settings import read_flag
 from cogr.store import Store, storage_errors
@@ -54,11 +54,7 @@ HITS = 3
 _NEW_SHARE = 0.2
 _COLUMNS = {
     "name": ("", 0),
-    "p": ("P", 3),
-    "r": ("R", 3),
-    "f1": ("F1", 3),
-    "ndcg@10": ("nDCG@10", 3),
-    "mrr@10": ("MRR@10", 3),
+    **{key: (heading, 3) for key, heading in measures_of("rounds").items()},
     "keywords_per_item": ("keywords an item", 1),
     "seconds": ("seconds", 1),
 }

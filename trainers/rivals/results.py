@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cogr.errors import UserError
+from cogr.metrics import MEASURES, measures_of
 from cogr.records import SPLITS, Dataset
 from cogr.settings import Settings
 from cogr.store import Store
@@ -269,12 +270,12 @@ def advice(results: Results) -> str:
 # Tables
 
 TERMINAL = ("p", "r", *CUTS, "ndcg@10")
-MAIN = ("mrr@100", "ndcg@100", "p@100", "r@100", "f1@100", "p", "r", *CUTS)
+MAIN = (*measures_of("compare"), *CUTS)
 
 
 def column(name: str) -> str:
     """A measure as a heading."""
-    return "F1, cut on dev" if name == CUTS[1] else name.upper().replace("NDCG", "nDCG")
+    return "F1, cut on dev" if name == CUTS[1] else MEASURES[name].heading
 
 
 def quality(results: Results, names: Sequence[str]) -> Table:

@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from cogr.errors import CheckFailedError, GeneratorError, MissingExtraError, SnapshotError
+from cogr.metrics import measures_of
 from cogr.records import SIDES, Say, Split
 from cogr.snapshots import Snapshot, read_manifest
 from indexers.generators.statistical.generator import EVIDENCE
@@ -305,13 +306,11 @@ def knows_dev(workspace: Workspace, *pair: Snapshot) -> bool:
     )
 
 
+_ROUNDS = measures_of("rounds")
 ROUND_MEASURES = {
-    "p": "P",
-    "r": "R",
-    "f1": "F1",
+    **{key: _ROUNDS.pop(key) for key in ("p", "r", "f1")},
     "f1_se": "±",
-    "ndcg@10": "nDCG@10",
-    "mrr@10": "MRR@10",
+    **_ROUNDS,
     "keywords_per_item": "keywords",
 }
 """Figure of a round's pair -> its heading."""
