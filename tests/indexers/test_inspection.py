@@ -107,7 +107,7 @@ def test_the_advice_follows_the_labels(train: int, relevant: int, verdict: str, 
 def test_test_queries_that_are_known_from_training_are_found(dataset: Dataset) -> None:
     found = leakage(dataset)
     assert (found.queries, found.known, found.share) == (4, 2, 0.5)
-    assert found.examples == [("Velvet sofas!", "velvet sofas"), ("sofa velvet", "velvet sofas")]
+    assert found.examples == [("Velvet  Sofas", "velvet sofas"), ("sofa velvet", "velvet sofas")]
 
 
 def test_relevant_pairs_without_a_common_word_are_counted(dataset: Dataset) -> None:
