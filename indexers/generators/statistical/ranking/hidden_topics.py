@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy.sparse import csr_matrix, vstack
+from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from indexers.generators.statistical import FOLDS
@@ -26,11 +26,9 @@ from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Floats,
     Ints,
-    binary,
     row_of,
     row_sums,
     unit,
-    with_data,
 )
 from indexers.generators.statistical.ranking.training_queries import TrainingQueries
 
@@ -39,6 +37,11 @@ SHARED = 0.2
 
 LARGEST = 0.1
 """A topic with more than this share of the queries is cut."""
+
+MOST_CONNECTED = 20_000
+"""With more training queries all count as one topic, which is cut: comparing each with each takes
+too long.
+"""
 
 ROUNDS = 10
 """Of k-means."""
@@ -51,8 +54,7 @@ def topic_groups(sources: TrainingQueries, seed: int) -> Ints:
     k-means over the means of what they find.
     """
     n = sources.relevance.shape[0]
-    _, topic = connected_components(_shared(sources.relevance), directed=False)
-    topic = topic.astype(np.int64)
+    topic = _connected(sources.relevance) if n <= MOST_CONNECTED else np.zeros(n, np.int64)
     for one in np.flatnonzero(np.bincount(topic) > max(1.0, LARGEST * n)):
         members = np.flatnonzero(topic == one)
         parts = int(np.ceil(2 * members.size / max(1.0, LARGEST * n)))
@@ -79,18 +81,21 @@ def _clusters(points: Floats, k: int, seed: int) -> Ints:
     return part
 
 
-def _shared(relevance: Csr) -> Csr:
-    """Which training queries share enough, (queries, queries)."""
-    sizes, by_item = row_sums(relevance), relevance.T.tocsr()
-    step = max(1, BATCH_CELLS // max(relevance.shape[0], 1))
-    parts = []
-    for at in range(0, relevance.shape[0], step):
+def _connected(relevance: Csr) -> Ints:
+    """The connected component of each training query. Some rows at a time, since queries for the
+    same popular item are many pairs.
+    """
+    n, sizes, by_item = relevance.shape[0], row_sums(relevance), relevance.T.tocsr()
+    topic = np.arange(n)
+    step = max(1, BATCH_CELLS // max(n, 1))
+    for at in range(0, n, step):
         common = (relevance[at : at + step] @ by_item).tocsr()
-        either = sizes[at + row_of(common)] + sizes[common.indices] - common.data
-        found = with_data(common, np.where(common.data >= SHARED * either, 1, 0))
-        found.eliminate_zeros()
-        parts.append(binary(found))
-    return csr_matrix(vstack(parts))
+        one, other = at + row_of(common), common.indices
+        near = common.data >= SHARED * (sizes[one] + sizes[other] - common.data)
+        places = topic[one[near]], topic[other[near]]
+        graph = csr_matrix((np.ones(places[0].size, np.int8), places), shape=(n, n))
+        topic = connected_components(graph, directed=False)[1][topic].astype(np.int64)
+    return topic
 
 
 def hidden_candidates(sources: TrainingQueries, rows: Ints, groups: Ints) -> CandidatePairs:
