@@ -156,7 +156,7 @@ def time_field(record: Mapping[str, Any], key: str, place: Place) -> datetime | 
     try:
         if isinstance(value, datetime):
             return in_utc(value).astimezone(UTC)
-        if isinstance(value, str) and not value.strip().isdecimal():
+        if isinstance(value, str) and not value.strip().replace(".", "", 1).isdecimal():
             return in_utc(datetime.fromisoformat(value)).astimezone(UTC)
         seconds = number_field(record, key, place, 0.0)
         return datetime.fromtimestamp(seconds / (1000 if abs(seconds) >= 1e11 else 1), UTC)

@@ -26,15 +26,17 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from ipaddress import ip_address
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, unquote_to_bytes
 
-from cogr.datasets.fields import id_field, number_field, text_field
+from cogr.datasets.fields import id_field, number_field, text_field, time_field
 from cogr.datasets.reading import Place, Sheet, json_records, lines, open_bytes
 from cogr.errors import DataError, MissingExtraError, SettingsError, StorageError
 from cogr.keywords import query_key
@@ -178,10 +180,26 @@ def _search(place: Place, record: Mapping[str, Any]) -> Searched:
     return Searched(text, int(count), ids, clients, int(count) if clients else 0)
 
 
+# A virtual host may stand before the client, and what a balancer was sent by behind the agent.
 _REQUEST = re.compile(
-    r'(?P<client>\S+) [^"[]*\[(?P<time>[^]]+)\] "(?:GET|HEAD|POST) (?P<url>\S+)[^"]*"'
-    r'(?: (?P<status>\d+) \S+(?: "(?P<referrer>[^"]*)" "(?P<agent>(?:[^"\\]|\\.)*)")?)?'
+    r"(?:[\w.-]+(?::\d+)? (?=\S*[.:]\S* \S+ \S+ \[))?"
+    r'(?P<client>\S+) [^"[]*\[(?P<time>[^]]+)\] "(?P<request>[^"]*)"'
+    r'(?: (?P<status>\d+) \S+(?: "(?P<referrer>[^"]*)" "(?P<agent>(?:[^"\\]|\\.)*)"'
+    r'(?: "(?P<forwarded>[^"]*)")?)?)?'
 )
+_NAMES = {
+    "client": ("remote_addr", "client_ip", "clientip", "remote_ip", "client", "remote_host"),
+    "forwarded": ("http_x_forwarded_for", "x_forwarded_for", "xff"),
+    "time": ("time_local", "time_iso8601", "time", "timestamp", "@timestamp", "msec", "ts"),
+    "request": ("request", "request_line"),
+    "url": ("request_uri", "uri", "url", "path"),
+    "method": ("request_method", "method", "verb"),
+    "status": ("status", "status_code", "response"),
+    "referrer": ("http_referer", "http_referrer", "referer", "referrer"),
+    "agent": ("http_user_agent", "user_agent", "useragent", "agent"),
+}
+"""What web servers call the fields of a log with a JSON object a line."""
+_ASKS = ("GET", "HEAD", "POST")
 _CRAWLER = re.compile("bot|crawl|spider", re.IGNORECASE)
 _CLICK = timedelta(minutes=30)
 
@@ -249,35 +267,81 @@ class AccessLog:
             )
         item = re.compile(f"{before}([^/?#&]+){after or '(?=[/?#&]|$)'}")
         last: dict[str, tuple[datetime, str]] = {}
-        for request, time in (found for path in paths for found in _requests_of_people(path)):
-            client, url = request["client"], request["url"]
+        for client, time, url, referrer in chain.from_iterable(map(_requests_of_people, paths)):
             text, clicked = self._text(url), item.search(url)
             if clicked:
-                text = text or self._text(request["referrer"] or "")
+                text = text or self._text(referrer)
                 if not text and client in last and time - last[client][0] <= _CLICK:
                     text = last[client][1]
             elif text:
                 last[client] = time, text
             if text:
-                yield client, time, text, unquote(clicked[1]) if clicked else ""
+                yield client, time, text, _unquoted(clicked[1]) if clicked else ""
 
     def _text(self, url: str) -> str:
         query = url.partition("?")[2].partition("#")[0]
-        return parse_qs(query, errors="replace").get(self.parameter, [""])[0].strip()
+        found = parse_qs(query, encoding="latin-1").get(self.parameter, [""])[0]
+        return _unquoted(found.encode("latin-1", "replace")).strip()
 
 
-def _requests_of_people(path: Path) -> Iterator[tuple[re.Match[str], datetime]]:
+def _unquoted(text: str | bytes) -> str:
+    """Percent signs decoded as UTF-8, or as cp1252 where they are none: caf%E9."""
+    raw = unquote_to_bytes(text) if isinstance(text, str) else text
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("cp1252", "replace")
+
+
+def _requests_of_people(path: Path) -> Iterator[tuple[str, datetime, str, str]]:
+    """Client, time, URL and referrer. What is no request, or has no time, is left out."""
     for _, line in lines(path):
-        found = _REQUEST.match(line)
-        if (
-            found
-            and int(found["status"] or 200) < 400
-            and not _CRAWLER.search(found["agent"] or "")
-        ):
-            try:
-                yield found, datetime.strptime(found["time"], "%d/%b/%Y:%H:%M:%S %z")
-            except ValueError:
-                continue  # Not a time, so not a request either.
+        found = _fields_of_json(line) if line.startswith("{") else _REQUEST.match(line)
+        if not found:
+            continue
+        method, _, url = (found["request"] or "").partition(" ")
+        status = found["status"] or "200"
+        if method not in _ASKS or status >= "400" or _CRAWLER.search(found["agent"] or ""):
+            continue
+        if time := _time_of(found["time"] or ""):
+            yield _client(found), time, url.partition(" ")[0], found["referrer"] or ""
+
+
+def _client(found: Mapping[str, Any] | re.Match[str]) -> str:
+    """The address that asked. Behind a balancer the last public one that it was sent: those before
+    are what the sender claims.
+    """
+    known = []
+    for part in (found["forwarded"] or "").split(",")[::-1]:
+        with suppress(ValueError):
+            known.append(ip_address(part.strip()))
+    public = [one for one in known if one.is_global]
+    return str(next(iter(public or known), found["client"] or "")).strip(",")
+
+
+def _fields_of_json(line: str) -> Mapping[str, str] | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(inner := record.get("request"), dict):
+        record = {**record, **inner, "request": None}
+    found = {
+        name: next((str(value) for key in keys if (value := record.get(key)) is not None), "")
+        for name, keys in _NAMES.items()
+    }
+    if not found["request"]:
+        found["request"] = f"{found['method'] or 'GET'} {found['url']}"
+    return found
+
+
+def _time_of(text: str) -> datetime | None:
+    try:
+        return datetime.strptime(text, "%d/%b/%Y:%H:%M:%S %z")
+    except ValueError:
+        with suppress(DataError):
+            return time_field({"time": text}, "time", Place("", 1))
+    return None
 
 
 IMPRESSIONS = ("impression", "impressions")
@@ -326,9 +390,12 @@ _FIELDS = (
     "event_attributes",
 )
 _AS_JSON = ("query_response_hit_ids", "event_attributes")
-_TIME = """coalesce(try_cast(timestamp as bigint),
-    epoch_ms(try_cast(timestamp as timestamptz)), try_cast(try_cast(timestamp as double) as bigint))
+_TIME = """coalesce(
+    try_cast(try_cast(timestamp as double) * case when abs(try_cast(timestamp as double)) < 1e11
+        then 1000 else 1 end as bigint),
+    epoch_ms(try_cast(timestamp as timestamptz)))
 """
+"""Milliseconds since 1970, from those, seconds or ISO 8601."""
 
 
 def id_of(json: str) -> str:

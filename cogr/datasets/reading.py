@@ -16,7 +16,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +73,8 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         ) as file:
             yield file
     except UnicodeDecodeError as error:
+        for _ in lines(path):
+            pass  # It names line and byte.
         raise DataError(f"{path}: the text is not UTF-8; save the file as UTF-8.") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path} is cut off or damaged ({error}); fetch it again.") from error
@@ -94,10 +96,21 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
                 text = raw.removeprefix(_BOM if number == 1 else b"").decode("utf-8")
             except UnicodeDecodeError as error:
                 raise DataError(
-                    f"{Place(path, number)}: the text is not UTF-8 (byte {error.start + 1}); "
-                    "convert the file to UTF-8."
+                    f"{Place(path, number)}: the text is not UTF-8 (byte {error.start + 1}"
+                    f"{_perhaps(raw)}); convert the file to UTF-8."
                 ) from error
             yield number, text.removesuffix("\n").removesuffix("\r")
+
+
+def _perhaps(raw: bytes) -> str:
+    """A hint at UTF-16, by its zeros, or at the code page of Western Windows."""
+    if b"\0" in raw or raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return ", it may be UTF-16"
+    try:
+        read = raw.decode("cp1252")
+    except UnicodeDecodeError:
+        return ""
+    return f", in cp1252 the line is {' '.join(read.split())[:60]!r}"
 
 
 def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
@@ -240,28 +253,78 @@ class Sheet:
 
     def records(self) -> Iterator[tuple[Place, dict[str, Any]]]:
         """The rows below the header as mappings of the named columns; cells lose the white space
-        around them, and empty ones are left out. Rows without any text are skipped.
+        around them, and those that are empty, NULL or \\N are left out. Rows without any text are
+        skipped.
 
         Raises:
-            DataError: a row with another number of columns, or a cell beyond `LONGEST`.
+            DataError: a row with another number of columns, a quote that is not closed, or a cell
+                beyond `LONGEST`.
         """
         width = len(self.header)
+        rows = self._rows()
+        next(rows, None)
+        for place, row in rows:
+            cells = [self._cell(cell) for cell in row]
+            if any(cells[width:]) or (any(cells) and len(cells) < width):
+                raise self._uneven(place, row)
+            if any(cells):
+                named = zip(self.header, cells, strict=False)
+                yield place, {name: cell for name, cell in named if name and cell}
+
+    def _cell(self, text: str) -> str:
+        # As MySQL and PostgreSQL write no value, and line ends in tables with tabs.
+        text = text.strip()
+        if text in ("\\N", "NULL"):
+            return ""
+        return text.replace("\\n", "\n") if self.delimiter == "\t" and "\\n" in text else text
+
+    def _rows(self) -> Iterator[tuple[Place, list[str]]]:
         csv.field_size_limit(LONGEST)
+        taken: list[str] = []
         with open_bytes(self.path) as file:
-            reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig"), delimiter=self.delimiter)
+            text = io.TextIOWrapper(file, "utf-8-sig")
+            reader = csv.reader(_kept(text, taken), delimiter=self.delimiter)
             try:
-                next(reader)
                 for row in reader:
                     place = Place(self.path, reader.line_num)
-                    cells = [cell.strip() for cell in row]
-                    if any(cells[width:]) or (any(cells) and len(cells) < width):
-                        raise self._uneven(place, row)
-                    if any(cells):
-                        named = zip(self.header, cells, strict=False)
-                        yield place, {name: cell for name, cell in named if name and cell}
+                    if len(taken) > 1 and self._swallows(taken):
+                        yield from self._one_by_one(reader.line_num, taken)
+                    else:
+                        yield place, row
+                    taken.clear()
             except csv.Error as error:
                 place = Place(self.path, reader.line_num)
                 raise DataError(f"{place}: the row can't be read ({error}).") from error
+
+    def _swallows(self, taken: Sequence[str]) -> bool:
+        """Whether a row of several lines is rows, of which a cell begins with a quote that nothing
+        closes: by the rules of CSV it does not end, or a cell of it holds whole rows.
+        """
+        try:
+            (row,) = csv.reader(taken, delimiter=self.delimiter, strict=True)
+        except csv.Error:
+            return True
+        found = [(cell.count("\n"), cell.count(self.delimiter)) for cell in row]
+        if self.delimiter == "\t":
+            return any(ends and marks for ends, marks in found)
+        more = len(self.header) - 1
+        return any(ends > 1 and marks == ends * more > 0 for ends, marks in found)
+
+    def _one_by_one(self, last: int, taken: Sequence[str]) -> Iterator[tuple[Place, list[str]]]:
+        """The lines as rows, in which a quote that nothing closes is text; of tables with tabs, as
+        databases and logs write them. Raises DataError for others.
+        """
+        if self.delimiter != "\t":
+            raise DataError(
+                f"{Place(self.path, last - len(taken) + 1)}: a quote at the beginning of a cell is "
+                "not closed in its row; close it, or double the quotes that belong to a text."
+            )
+        for number, line in enumerate(taken, start=last - len(taken) + 1):
+            try:
+                (row,) = csv.reader([line], delimiter="\t", strict=True)
+            except (csv.Error, ValueError):
+                row = line.rstrip("\r\n").split("\t")
+            yield Place(self.path, number), row
 
     def _uneven(self, place: Place, row: Sequence[str]) -> DataError:
         called = {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(self.delimiter, "bars")
@@ -269,6 +332,12 @@ class Sheet:
             f"{place}: the row has {len(row)} columns where {len(self.header)} are expected; "
             f"separate the columns by {called}, and put a text that holds one in double quotes."
         )
+
+
+def _kept(lines: Iterable[str], taken: list[str]) -> Iterator[str]:
+    for line in lines:
+        taken.append(line)
+        yield line
 
 
 def _first_row(text: str, delimiter: str) -> tuple[str, ...]:

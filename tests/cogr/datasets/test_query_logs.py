@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cogr.datasets.changes import changes_of_log
-from cogr.datasets.query_logs import AccessLog, QueryLog, Searched, sample
+from cogr.datasets.query_logs import AccessLog, QueryLog, Searched, database, load, sample
 from cogr.datasets.query_logs import read_log as read_whole_log
 from cogr.errors import DataError
 from tests.shops import write_jsonl
@@ -88,6 +88,81 @@ def test_an_access_log_gives_searches_and_clicks(tmp_path: Path) -> None:
     log.write_text(ACCESS)
     with pytest.raises(DataError, match="log is the log of a web server; name --item-path"):
         read_whole_log([log])
+
+
+VISITS = [
+    ("203.0.114.1", "/s?q=caf%E9", "-"),
+    ("203.0.114.1", "/p/a", "https://shop.example/s?q=caf%C3%A9"),
+    ("203.0.114.2", "/s?q=caf%C3%A9", "-"),
+    ("203.0.114.3", "/s?q=tea", "-"),
+]
+COMMON = (
+    '{client} {more}[21/Nov/2026:10:00:00 +0000] "GET {url} HTTP/2" 200 5 "{referrer}" "x"{end}'
+)
+FORMS = {
+    "plain": (COMMON, {"more": "- - ", "end": ""}),
+    "user": (COMMON, {"more": "- ann.lee ", "end": ""}),
+    "host and port": (f"www.shop.example:443 {COMMON}", {"more": "- - ", "end": ""}),
+    "host": (f"shop.example {COMMON}", {"more": "- - ", "end": ""}),
+    "balancer": (
+        COMMON.replace("{client}", "10.1.1.1"),
+        {"more": "- - ", "end": ' "1.1.1.1, {client}, 10.0.0.9"'},
+    ),
+    "no balancer": (COMMON, {"more": "- - ", "end": ' "-"'}),
+    "nginx": {
+        "remote_addr": "{client}",
+        "time_local": "21/Nov/2026:10:00:00 +0000",
+        "request": "GET {url} HTTP/1.1",
+        "status": 200,
+        "http_referer": "{referrer}",
+    },
+    "balancer, nginx": {
+        "remote_addr": "10.1.1.1",
+        "http_x_forwarded_for": "{client}, 192.168.0.1",
+        "time_iso8601": "2026-11-21T10:00:00+00:00",
+        "request_method": "GET",
+        "request_uri": "{url}",
+        "http_referer": "{referrer}",
+        "status": "200",
+    },
+    "seconds": {
+        "ts": 1795255200.5,
+        "request": {"client_ip": "{client}", "method": "GET", "uri": "{url}"},
+        "referer": "{referrer}",
+        "status": 200,
+    },
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_logs_of_every_web_server_tell_the_same(tmp_path: Path, name: str) -> None:
+    form, lines = FORMS[name], []
+    for client, url, referrer in VISITS:
+        if isinstance(form, dict):
+            text = json.dumps(form)
+        else:
+            text = form[0].replace("{more}", form[1]["more"]).replace("{end}", form[1]["end"])
+        for key, value in (("client", client), ("url", url), ("referrer", referrer)):
+            text = text.replace(f"{{{key}}}", value)
+        lines.append(f"{text}\n")
+    (tmp_path / "log").write_text("".join(lines))
+    found = read_whole_log([tmp_path / "log"], AccessLog("q", "/p/{item}")).queries
+    assert {one.text: (one.clicked, len(one.clients), one.known) for one in found} == {
+        "café": ({"a"}, 2, 2),
+        "tea": (set(), 1, 1),
+    }
+
+
+def test_times_of_ubi_may_be_seconds(tmp_path: Path) -> None:
+    times = [1_795_255_200, "1795255200", 1_795_255_200.25, 1_795_255_200_000, "2026-11-21T10:00Z"]
+    path = write_jsonl(
+        tmp_path / "log.ndjson",
+        [{"query_id": f"{n}", "user_query": "a", "timestamp": t} for n, t in enumerate(times)],
+    )
+    with database() as con:
+        load(con, [path], {}, ())
+        found = {row[0] // 1000 for row in con.execute("select t from ev").fetchall()}
+    assert found == {1_795_255_200}
 
 
 def test_auto_reads_each_file_as_it_looks(tmp_path: Path) -> None:

@@ -184,3 +184,50 @@ def test_qrels_of_no_split_are_named(tmp_path: Path) -> None:
     assert load_dataset("beir", folder).unread == {}
     (folder / "qrels/train.tsv").rename(folder / "qrels/validation.tsv")
     assert load_dataset("beir", folder).unread == {"qrels/validation.tsv": 1}
+
+
+OPEN_QUOTES = {
+    "tabs": 'id\ttitle\n1\ta\n2\t"b chair\n3\tc\n4\t"d" table\n5\te\n',
+    "tabs, to the end": 'id\ttitle\n1\ta\n2\t"b\n3\tc\n4\td\n5\te\n',
+    "tabs, closed by an inch": 'id\ttitle\n1\t"a\n2\tb 3"\n3\tc\n4\td\n5\te\n',
+}
+
+
+@pytest.mark.parametrize("name", OPEN_QUOTES)
+def test_a_quote_that_nothing_closes_is_text_in_tables_with_tabs(tmp_path: Path, name: str) -> None:
+    rows = OPEN_QUOTES[name]
+    found = load(write(tmp_path, rows, name="items.tsv"), (), Columns()).items
+    wanted = [line.split("\t")[1] for line in rows.splitlines()[1:]]
+    assert [item.title.replace('"', "") for item in found] == [
+        title.replace('"', "") for title in wanted
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        ('id,title\n1,a\n2,"b chair\n3,c\n4,"d" table\n', 3),
+        ('id;title\n1;"a\n2;b\n3;c\n', 2),
+        ('id,title,text\n1,"a,x\n2,b,y\n3,c 3",z\n', 2),
+        ('id|title\n"1|a\n2|"b"\n', 2),
+    ],
+)
+def test_a_quote_that_nothing_closes_is_refused_in_other_tables(
+    tmp_path: Path, rows: str, line: int
+) -> None:
+    folder = write(tmp_path, rows)
+    with pytest.raises(DataError, match=f"items.csv, line {line}: a quote at the beginning of a c"):
+        load(folder, (), Columns())
+
+
+def test_cells_of_several_lines_are_read(tmp_path: Path) -> None:
+    text = 'Soft, warm,\nred: ""M"", ""L""\nNo, thanks\n\nend'
+    rows = f'id,title,text\n1,"a\nb","{text}"\n2,"c" d,e\n'
+    found = load(write(tmp_path, rows), (), Columns()).items
+    assert [*found] == [Item("1", "a\nb", text.replace('""', '"')), Item("2", "c d", "e")]
+
+
+def test_cells_as_databases_write_them(tmp_path: Path) -> None:
+    rows = "id\ttitle\ttext\n1\ta\t\\N\n2\tNULL\tone\\ntwo\n"
+    found = load(write(tmp_path, rows, name="items.tsv"), (), Columns()).items
+    assert [*found] == [Item("1", "a"), Item("2", "", "one\ntwo")]
