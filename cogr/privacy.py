@@ -31,6 +31,12 @@ _INVISIBLE = {"Cf", "Cs", "Mn", "Me"}
 _FILLERS = "\u115f\u1160\u2800\u3164"
 _EMAIL = re.compile(r"[\w.+-]+\s?@\s?[\w-]+(?:\.[\w-]+)+")
 _EXIT_CODE = re.compile(r"(?<![\d+])00(?=[ ./()-]{0,2}[1-9])")
+_BARCODE = re.compile(r"(?<![\d+])00\d{6}(?:\d{4,6})?(?!\d)")
+"""Of an article that begins as a telephone number may; its check digit tells."""
+_VERSION = re.compile(
+    r"(?<![a-z])(?:v|ver|version|firmware|fw|driver|build|release|update|patch)[ .:]{0,2}"
+    r"\d+(?:\.\d+)+"
+)
 _DIGIT_GROUPS = re.compile(r"(?<!\d)\d{3,}(?:[ ._-]{1,2}\d{3,})*(?!\d)|(?<!\d)\d{15,19}(?!\d)")
 _CARD = re.compile(r"3[47]\d{13}|(?:[2456]\d|35)\d{14}(?:\d{3})?")
 """Not of 13 and 14 digits, which are those of article numbers (EAN, GTIN)."""
@@ -96,8 +102,11 @@ def _character(character: str) -> str:
 
 def _has_phone(text: str) -> bool:
     from phonenumbers import PhoneNumberMatcher  # such libraries load when a text first needs them
+    from stdnum import ean
 
-    text = _EXIT_CODE.sub("+", text)
+    text = _EXIT_CODE.sub(
+        "+", _BARCODE.sub(lambda run: "" if ean.is_valid(run[0]) else run[0], text)
+    )
     return "+" in text and any(True for _ in PhoneNumberMatcher(text, None))
 
 
@@ -129,7 +138,8 @@ def _has_account(text: str) -> bool:
 
 
 def _has_ip(text: str) -> bool:
-    return any(_is_ip(found) or _is_ip(found.rstrip(".:")) for found in _IP.findall(text))
+    found = _IP.findall(_VERSION.sub(" ", text))
+    return any(_is_ip(one) or _is_ip(one.rstrip(".:")) for one in found)
 
 
 def _is_ip(text: str) -> bool:

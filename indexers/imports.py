@@ -20,7 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from cogr.datasets.builder import HTML, Options, make_item
-from cogr.datasets.fields import Columns, id_field, number_field, text_field, time_field, written
+from cogr.datasets.fields import (
+    Columns,
+    id_field,
+    number_field,
+    pick,
+    text_field,
+    time_field,
+    written,
+)
 from cogr.datasets.judgements import Judged, read_judgements
 from cogr.datasets.reading import Place, find, json_records, lines
 from cogr.errors import DataError, ServiceError
@@ -191,21 +199,6 @@ def _item_line(
     return json.dumps(values, ensure_ascii=False).encode() + b"\n"
 
 
-def pick(record: Mapping[str, Any], path: str) -> Any:
-    """A field by its name, or by a dotted path through objects; lists on the way give lists."""
-    if path in record or "." not in path:
-        return record.get(path)
-    head, _, rest = path.partition(".")
-    inner = record.get(head)
-    if isinstance(inner, Mapping):
-        return pick(inner, rest)
-    if isinstance(inner, list):
-        picked = [pick(one, rest) for one in inner if isinstance(one, Mapping)]
-        flat = (one if isinstance(one, list) else [one] for one in picked if one is not None)
-        return [value for some in flat for value in some] or None
-    return None
-
-
 def save_queries(path: Path, queries: Sequence[Query]) -> int:
     """Add the queries whose ids a file of JSON lines lacks. Returns their number.
 
@@ -239,19 +232,24 @@ class LabelsImported:
 
 
 def import_labels(
-    paths: Sequence[Path], folder: Path, *, texts: Path | None = None
+    paths: Sequence[Path],
+    folder: Path,
+    *,
+    texts: Path | None = None,
+    format: str | None = None,
 ) -> LabelsImported:
     """Add judgements to a data set of JSON lines.
 
     Args:
         folder: of the data set.
         texts: of queries, where the files have ids alone: lines of id, tab and text.
+        format: of `cogr.datasets.judgements`; None to detect it.
 
     Raises DataError and StorageError.
     """
     found, queries = LabelsImported(), _Queries(folder / "queries.jsonl", texts)
     grades: dict[tuple[str, str], float] = {}
-    for one in (one for path in paths for one in read_judgements(path)):
+    for one in (one for path in paths for one in read_judgements(path, format)):
         query = queries.id_of(one)
         if one.grade is None or not one.item:
             found.unrated += 1

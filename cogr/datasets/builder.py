@@ -374,7 +374,7 @@ class Builder:
     def _check_fields(self) -> None:
         extra = [("publish.fields", name) for name in self._extra]
         for setting, name in (*self.options.columns.renamed(), *extra) if self._seen else ():
-            if name not in self._seen:
+            if name not in self._seen and name.partition(".")[0] not in self._seen:
                 shown = ", ".join(self._seen)
                 raise SettingsError(
                     f"{setting} names {name!r}, which no item of the data set {self.name} has; "
@@ -394,6 +394,7 @@ class Builder:
 
     def _unread(self) -> Mapping[str, int]:
         known = self.options.columns.read().union(self._extra)
+        known |= {name.partition(".")[0] for name in known}
         seen = self._seen.most_common()
         items = {name: count for name, count in seen if count and name not in known}
         return items | dict(self._ignored)

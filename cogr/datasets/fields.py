@@ -66,8 +66,23 @@ class Columns:
         title = text_field(record, self.title, place)
         if self.text == DEFAULT_TEXT:
             return title, text_field(record, "text", place)
-        parts = (written(record.get(name), name, place) for name in self.text)
+        parts = (written(pick(record, name), name, place) for name in self.text)
         return title, "\n".join(part for part in parts if part and not part.isspace())
+
+
+def pick(record: Mapping[str, Any], path: str) -> Any:
+    """A field by its name, or by a dotted path through objects; lists on the way give lists."""
+    if path in record or "." not in path:
+        return record.get(path)
+    head, _, rest = path.partition(".")
+    inner = record.get(head)
+    if isinstance(inner, Mapping):
+        return pick(inner, rest)
+    if isinstance(inner, list):
+        picked = [pick(one, rest) for one in inner if isinstance(one, Mapping)]
+        flat = (one if isinstance(one, list) else [one] for one in picked if one is not None)
+        return [value for some in flat for value in some] or None
+    return None
 
 
 def id_field(record: Mapping[str, Any], key: str, place: Place) -> str:
@@ -75,7 +90,7 @@ def id_field(record: Mapping[str, Any], key: str, place: Place) -> str:
 
     Raises DataError when it is missing or something else.
     """
-    value = record.get(key)
+    value = pick(record, key)
     if value is None:
         raise DataError(f"{place}: the record has no {key!r}; give every record one.")
     if isinstance(value, bool) or not isinstance(value, str | int):
@@ -104,7 +119,7 @@ def text_field(record: Mapping[str, Any], key: str, place: Place) -> str:
 
     Raises DataError when it is not a string or holds a lone surrogate.
     """
-    value = record.get(key)
+    value = pick(record, key)
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -133,7 +148,7 @@ def number_field(record: Mapping[str, Any], key: str, place: Place, default: flo
 
     Raises DataError when it is something else.
     """
-    value = record.get(key)
+    value = pick(record, key)
     if value is None:
         return default
     try:
@@ -150,7 +165,7 @@ def time_field(record: Mapping[str, Any], key: str, place: Place) -> datetime | 
     """A time in UTC: ISO 8601 (UTC unless it says otherwise), or seconds or milliseconds since
     1970; None when the record has none. Raises DataError.
     """
-    value = record.get(key)
+    value = pick(record, key)
     if value is None:
         return None
     try:
@@ -180,7 +195,7 @@ def fields_as_json(
     A field is a text, a number, true or false, or a list of these; times become ISO 8601. Null, and
     the NaN that pandas writes for it, is no value. Raises DataError for anything else.
     """
-    values = ((name, _field_value(record.get(source), source, place)) for name, source in sources)
+    values = ((name, _field_value(pick(record, source), source, place)) for name, source in sources)
     found = {name: value for name, value in values if value is not None}
     return json.dumps(found, ensure_ascii=False, separators=(",", ":")) if found else ""
 

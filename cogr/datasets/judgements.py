@@ -1,29 +1,36 @@
-"""Judgements of other tools. `indexers.exports` writes the same formats.
+"""Judgements of other tools.
 
 | format | of |
 |---|---|
 | `trec` | qrels: query id, 0, item, grade |
 | `beir` | qrels with the header `query-id corpus-id score`, separated by tabs |
-| `quepid` | Quepid 8: a case's CSV (`query,docid,rating`), or a book's (a column a judge) |
+| `quepid` | Quepid 8: a case's CSV (`query,docid,rating`, or detailed), or a book's (a column a
+judge) |
+| `ranklib` | RankLib and the plugin Learning to Rank: `grade qid:1 ... # item`; `# qid:1: text` |
+| `rre` | Rated Ranking Evaluator: JSON with topics, query groups and relevant documents |
+| `workbench` | OpenSearch's Search Relevance Workbench: JSON with `judgmentRatings` |
+| `rank_eval` | Elasticsearch's and OpenSearch's `_rank_eval`: JSON with `requests` |
 
-`trec` and `beir` have ids of queries, `quepid` has their texts. The grades of several judges of a
-book become one by Quepid's own rule.
+`trec` and `beir` have ids of queries, the others mostly their texts. The grades of several judges
+of a book become one by Quepid's own rule. `indexers.exports` writes the first three.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from cogr.datasets.fields import check_id, number_field
-from cogr.datasets.reading import Place, Sheet, lines
+from cogr.datasets.fields import check_id, id_field, number_field
+from cogr.datasets.reading import Place, Sheet, json_object, json_whole, lines
 from cogr.errors import DataError
 
 BEIR = ("query-id", "corpus-id", "score")
 QUEPID = ("query", "docid")
+_DETAILED = ("query text", "doc id", "rating")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +70,19 @@ def looks_like(path: Path) -> str:
     names = {name.strip(' "').casefold() for name in re.split("[,;\t]", first)}
     if {*BEIR} <= names:
         return "beir"
-    if {*QUEPID} <= names:
+    if {*QUEPID} <= names or {*_DETAILED} <= names:
         return "quepid"
-    if len(first.split()) == 4 and "," not in first:
+    if re.match(r"(?:# *|\S+ +|\S+\t+)qid:", first):
+        return "ranklib"
+    if re.fullmatch(r"\s*\S+\s+Q?\d+\s+\S+\s+\S+\s*", first):
         return "trec"
+    if first.lstrip().startswith("{") and isinstance(whole := json_whole(path), dict):
+        keys = {"judgmentRatings": "workbench", "topics": "rre", "requests": "rank_eval"}
+        for key in keys.keys() & whole.keys():
+            return keys[key]
     raise DataError(
-        f"{path} is not in a known format of judgements; write one of {', '.join(FORMATS)}."
+        f"{path} is not in a known format of judgements; write one of {', '.join(FORMATS)}, or "
+        "name it with --format."
     )
 
 
@@ -104,7 +118,15 @@ def _read_beir(path: Path) -> Iterator[Judged]:
 
 
 def _read_quepid(path: Path) -> Iterator[Judged]:
-    sheet = Sheet.of(path, *QUEPID)
+    sheet = Sheet.open(path, QUEPID)
+    detailed = {name.casefold(): name for name in sheet.header}
+    if {*_DETAILED} <= detailed.keys():
+        for place, record in sheet.records():
+            text, item, rating = (record.get(detailed[name], "") for name in _DETAILED)
+            yield from _judged(place, text, "", item, rating or None)
+        return
+    for column in QUEPID:
+        sheet.need(column)
     judges = [name for name in sheet.header if name not in QUEPID]
     for place, record in sheet.records():
         if "query" not in record:
@@ -115,9 +137,90 @@ def _read_quepid(path: Path) -> Iterator[Judged]:
         yield Judged(place, record["query"], "", record.get("docid", ""), grade)
 
 
+def _judged(
+    place: Place, text: str, query_id: str, item: object, grade: object
+) -> Iterator[Judged]:
+    if not (text or query_id):
+        raise DataError(f"{place}: a query has no text; write one.")
+    value = None if grade is None else number_field({"grade": grade}, "grade", place, 0.0)
+    known = id_field({"item": item}, "item", place) if item or value is not None else ""
+    yield Judged(place, text, query_id, known, None if value is None else max(0.0, value))
+
+
+def _read_ranklib(path: Path) -> Iterator[Judged]:
+    texts: dict[str, str] = {}
+    for number, line in lines(path):
+        place = Place(path, number)
+        if named := re.match(r"# *qid: *(\S+?) *: *(.+)", line):
+            texts[named[1]] = named[2].strip()
+        elif not line.startswith("#") and line.strip():
+            row = re.match(r"\s*(\S+)\s+qid:(\S+)[^#]*#\s*(?:docid\s*=\s*)?(\S+)", line)
+            if not row:
+                raise DataError(
+                    f"{place}: the line is not a grade, qid:ID, features, # and the item's id; "
+                    "write these."
+                )
+            yield from _judged(place, texts.get(row[2], ""), row[2], row[3], row[1])
+
+
+def _read_rre(path: Path) -> Iterator[Judged]:
+    place, groups = Place(path, 1), list[Mapping[str, Any]]()
+    for topic in _objects(json_whole(path), "topics", place):
+        groups += _objects(topic, "query_groups", place)
+    for group in groups:
+        relevant = group.get("relevant_documents", {})
+        parts = relevant if isinstance(relevant, list) else [relevant]
+        # Grade -> ids, or id -> its gain.
+        grades: dict[Any, Any] = {}
+        for key, value in (pair for part in parts for pair in json_object(part, place).items()):
+            some = dict.fromkeys(value, key) if isinstance(value, list) else {key: value}
+            grades |= {i: g.get("gain") if isinstance(g, dict) else g for i, g in some.items()}
+        for query in _objects(group, "queries", place):
+            text = next(iter(query.get("placeholders", {}).values()), group.get("name", ""))
+            for item, grade in grades.items():
+                yield from _judged(place, str(text), "", item, grade)
+
+
+def _read_workbench(path: Path) -> Iterator[Judged]:
+    place = Place(path, 1)
+    for query in _objects(json_whole(path), "judgmentRatings", place):
+        for one in _objects(query, "ratings", place):
+            text, item = str(query.get("query") or ""), one.get("docId")
+            yield from _judged(place, text, "", item, one.get("rating"))
+
+
+def _read_rank_eval(path: Path) -> Iterator[Judged]:
+    place = Place(path, 1)
+    for request in _objects(json_whole(path), "requests", place):
+        text = _text_in(request.get("params")) or _text_in(request.get("request"))
+        for one in _objects(request, "ratings", place):
+            id_ = str(request.get("id") or "")
+            yield from _judged(place, text, id_, one.get("_id"), one.get("rating"))
+
+
+def _text_in(value: Any) -> str:
+    """The query's text in a request: the first text called query, or the first of its kind."""
+    if isinstance(value, str):
+        return value
+    inner = value if isinstance(value, dict) else {}
+    first = [inner["query"]] if "query" in inner else []
+    return next(filter(None, map(_text_in, [*first, *inner.values()])), "")
+
+
+def _objects(value: Any, key: str, place: Place) -> list[Mapping[str, Any]]:
+    found = json_object(value, place).get(key, [])
+    if not isinstance(found, list):
+        raise DataError(f"{place}: {key!r} is not a list; write one of objects.")
+    return [json_object(one, place) for one in found]
+
+
 FORMATS: dict[str, Callable[[Path], Iterator[Judged]]] = {
     "trec": _read_trec,
     "beir": _read_beir,
     "quepid": _read_quepid,
+    "ranklib": _read_ranklib,
+    "rre": _read_rre,
+    "workbench": _read_workbench,
+    "rank_eval": _read_rank_eval,
 }
 """By name, how each is read."""

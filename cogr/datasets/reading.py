@@ -15,6 +15,7 @@ import difflib
 import gzip
 import io
 import json
+import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -192,6 +193,7 @@ def parquet_rows(
 
 DELIMITERS = ",;\t|"
 _HEAD = 1 << 16
+_DECIMAL_COMMA = re.compile(r"-?(?:\d+|\d{1,3}(?:\.\d{3})+),\d+")
 
 
 @dataclass(frozen=True)
@@ -272,10 +274,13 @@ class Sheet:
                 yield place, {name: cell for name, cell in named if name and cell}
 
     def _cell(self, text: str) -> str:
-        # As MySQL and PostgreSQL write no value, and line ends in tables with tabs.
+        # As MySQL and PostgreSQL write no value, and line ends in tables with tabs; semicolons
+        # separate cells where a comma separates decimals.
         text = text.strip()
         if text in ("\\N", "NULL"):
             return ""
+        if self.delimiter == ";" and _DECIMAL_COMMA.fullmatch(text):
+            return text.replace(".", "").replace(",", ".")
         return text.replace("\\n", "\n") if self.delimiter == "\t" and "\\n" in text else text
 
     def _rows(self) -> Iterator[tuple[Place, list[str]]]:

@@ -254,7 +254,8 @@ def import_ubi(
 
 
 JudgementFormat = Literal["trec", "beir", "quepid"]
-"""Those of `cogr.datasets.judgements`."""
+"""Those of `cogr.datasets.judgements` that are written."""
+ReadFormat = Literal["trec", "beir", "quepid", "ranklib", "rre", "workbench", "rank_eval"]
 TEXTS = "Texts of the queries, if the files have only ids: id, tab and text on each line."
 SplitOption = Annotated[Split | None, Option(help="Only the queries of this split.")]
 
@@ -265,6 +266,9 @@ def import_labels(
     call: Call,
     files: Annotated[list[Path], Argument(metavar="FILE...", help="Judgements.")],
     queries: Annotated[Path | None, Option(help=TEXTS)] = None,
+    format_: Annotated[
+        ReadFormat | None, Option("--format", help="Of the files, where it is not recognised.")
+    ] = None,
 ) -> None:
     """Add judgements of other tools to the data set's queries.jsonl and labels.jsonl.
 
@@ -274,7 +278,7 @@ def import_labels(
     from indexers.imports import import_labels as run
 
     folder = _file_of(call.workspace, "labels").parent
-    found = run(files, folder, texts=queries)
+    found = run(files, folder, texts=queries, format=format_)
     call.show("Imported", {"folder": str(folder), **asdict(found)})
 
 

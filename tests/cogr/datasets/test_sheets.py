@@ -13,7 +13,7 @@ import pytest
 from cogr.datasets import load_dataset
 from cogr.datasets.builder import Options
 from cogr.datasets.fields import Columns
-from cogr.errors import DataError
+from cogr.errors import DataError, SettingsError
 from cogr.records import Dataset, Item
 from indexers.inspection import inspect_dataset, remarks
 from tests.shops import write_beir, write_jsonl
@@ -231,3 +231,67 @@ def test_cells_as_databases_write_them(tmp_path: Path) -> None:
     rows = "id\ttitle\ttext\n1\ta\t\\N\n2\tNULL\tone\\ntwo\n"
     found = load(write(tmp_path, rows, name="items.tsv"), (), Columns()).items
     assert [*found] == [Item("1", "a"), Item("2", "", "one\ntwo")]
+
+
+SHOPIFY = """Handle,Title,Body (HTML),Option1 Name,Option1 Value,Option2 Value,Variant SKU,Price,Src
+tee,Tee,<p>Cotton</p>,Size,S,red,T-S,9,1.jpg
+tee,,,,M,red,T-M,11,
+tee,,,,,,,,2.jpg
+cap,Cap,,Title,Default Title,,C-1,5,
+"""
+
+
+def test_variants_and_images_of_one_product_are_one_item(tmp_path: Path) -> None:
+    columns = Columns("Handle", "Title", ("Body (HTML)",), "", {"price": "Price"})
+    dataset = load(write(tmp_path, SHOPIFY), columns=columns)
+    assert [(one.id, one.title, one.text, dict(one.fields)) for one in dataset.items] == [
+        ("tee", "Tee", "Cotton\nS, M, red, T-S, T-M", {"price": "9"}),
+        ("cap", "Cap", "C-1", {"price": "5"}),
+    ]
+    assert dataset.unread == {"Src": 1, "Option1 Name": 2}
+    # Whoever names the variant as the item gets variants.
+    variants = Columns("Variant SKU", "Option1 Value", ("Option2 Value",), "", {})
+    rows = SHOPIFY.replace("tee,,,,,,,,2.jpg\n", "")
+    assert [one.id for one in load(write(tmp_path, rows), (), variants).items] == [
+        "T-S",
+        "T-M",
+        "C-1",
+    ]
+
+
+def test_decimal_commas_are_those_of_tables_with_semicolons(tmp_path: Path) -> None:
+    items = "id;title;Preis\n1;3,5 mm;59,90\n2;b;1.299,00\n3;c;12.5\n4;d;1,2,3\n"
+    parts = {"queries": "id;text\nq;a\n", "labels": "query;item;grade\nq;1;2,5\nq;2;0,125\n"}
+    dataset = load(write(tmp_path, items, **parts), columns=Columns(fields={"price": "Preis"}))
+    found = {one.id: (one.title, one.fields["price"]) for one in dataset.items}
+    assert found == {
+        "1": ("3,5 mm", "59.90"),
+        "2": ("b", "1299.00"),
+        "3": ("c", "12.5"),
+        "4": ("d", "1,2,3"),
+    }
+    assert dataset.judged == {"q": {"1": 2.5, "2": 0.125}}
+    folder = write(tmp_path, "id,title\n1,a\n", labels='query,item,grade\nq,1,"2,5"\n')
+    with pytest.raises(DataError, match="'grade' is the string '2,5'; write it as a number"):
+        load(folder, (), Columns())
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+def test_columns_may_be_paths_into_objects(tmp_path: Path, format: str) -> None:
+    rows = [
+        {"sku": {"id": 7}, "name": {"de": "Hut", "en": "Hat"}, "offers": [{"eur": 3}, {"eur": 4}]},
+        {"sku": {"id": 8}, "name": {"de": None, "en": "Cap"}, "offers": []},
+    ]
+    if format == "jsonl":
+        write_jsonl(tmp_path / "items.jsonl", rows)
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "items.parquet")
+    columns = Columns("sku.id", "name.en", ("name.de",), "", {"price": "offers.eur"})
+    dataset = load_dataset(format, tmp_path, Options(columns=columns, fields=("price",)))
+    assert [(one.id, one.title, one.text, dict(one.fields)) for one in dataset.items] == [
+        ("7", "Hat", "Hut", {"price": [3, 4]}),
+        ("8", "Cap", "", {}),
+    ]
+    assert dataset.unread == {}
+    with pytest.raises(SettingsError, match=r"dataset.columns.title names 'title.en', which no it"):
+        load_dataset(format, tmp_path, Options(columns=Columns("sku.id", "title.en")))
