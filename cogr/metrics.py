@@ -1,8 +1,8 @@
 """Metrics of retrieved sets and of rankings, per query and macro-averaged, and the evaluation of a
 pair of item and query snapshot.
 
-P, R and F1 of sets are the paper's eq. 1. Rank metrics are those of trec_eval (P@k over the items
-of the cut list, MRR, nDCG with linear gains). They are implemented here because libraries for them
+P, R and F1 of sets are the paper's eq. 1. Rank metrics are those of trec_eval (MRR, nDCG with
+linear gains), but P@k divides by the items of the cut list. They are implemented here because libraries for them
 need SciPy, 115 MB, and take no fractional grades. Tests compare each figure with ir_measures.
 
 One total order everywhere: score descending, then id. A ranking is a list of ids in that order,

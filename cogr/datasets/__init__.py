@@ -119,6 +119,8 @@ def _add_query(builder: Builder, place: Place, record: Mapping[str, Any]) -> Non
 
 
 _QUERY = frozenset(("id", "text", "weight", "split", "updated"))
+_EVIDENCE = ("confidence", "rate", "impressions")
+"""What labels from clicks have for people to look at."""
 _CALLED_GRADES = re.compile("grade|rating|relevance|score|label|judg|gain", re.IGNORECASE)
 
 
@@ -131,7 +133,7 @@ def _add_labels(builder: Builder, labels: Records) -> None:
         builder.judgement(place, query, item, number_field(record, "grade", place, default=1.0))
         builder.pair_signals(place, query, item, record)
         more = [name for name in record if name not in known]
-        builder.unread(*(f"labels' {name}" for name in more))
+        builder.unread(*(f"labels' {name}" for name in more if name not in _EVIDENCE))
         graded, source = graded or "grade" in record, str(place.source)
         others.update(dict.fromkeys(more))
     if others and not graded:
