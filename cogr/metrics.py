@@ -2,8 +2,9 @@
 pair of item and query snapshot.
 
 P, R and F1 of sets are the paper's eq. 1. Rank metrics are those of trec_eval (MRR, nDCG with
-linear gains), but P@k divides by the items of the cut list. They are implemented here because libraries for them
-need SciPy, 115 MB, and take no fractional grades. Tests compare each figure with ir_measures.
+linear gains), but P@k divides by the items of the cut list. They are implemented here because
+libraries for them need SciPy, 115 MB, and take no fractional grades. Tests compare each figure with
+ir_measures.
 
 One total order everywhere: score descending, then id. A ranking is a list of ids in that order,
 best first, so it has no ties. A query that a run lacks counts as 0.
