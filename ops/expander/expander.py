@@ -120,10 +120,12 @@ class Follower:
         if pair.flaws != self.pair.flaws:
             log.warning("What serves: %s", " ".join(pair.problems) or "it is a whole pair again.")
         self.pair = pair
-        self._metrics.flaws.set(len(pair.flaws))
+        self._metrics.flaws.set(len(pair.flaws) + len(pair.warnings))
 
     def _failed(self, error: Exception) -> None:
         expected = isinstance(error, UnavailableError | BadAnswerError)
+        if isinstance(error, BadAnswerError):
+            self._metrics.flaws.set(1)
         if not expected:
             self._metrics.bugs.inc()
         if not self.problem:

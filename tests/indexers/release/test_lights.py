@@ -1,0 +1,211 @@
+"""What every light says of the pair that serves in an index of a team's own: `verify`, `list`,
+`search`, the expander's `/readyz` and metrics. They agree, each half of a pair is red in all of
+them, and the command that they print mends it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from indexers import serving
+from ops.expander import expander as following
+from tests.commands import Command
+from tests.indexers.release.test_nightly import RULES, Shop, team
+from tests.ops.expander.expander_worlds import Running, running, wait_for
+
+__all__ = ["team"]
+
+
+@dataclass
+class Lights:
+    """All lights of a team's configuration."""
+
+    shop: Shop
+    command: Command
+    expander: Running = field(init=False)
+
+    @property
+    def index(self) -> str:
+        """Of the team, tonight."""
+        return self.shop.index(0)
+
+    @property
+    def queries(self) -> str:
+        """The alias of the queries."""
+        return f"{self.shop.cluster.settings.prefix}-queries"
+
+    @property
+    def serving(self) -> dict[str, Any]:
+        """What `list` says of the pair that serves."""
+        return dict(self.run("list", "--json").json["serving"])
+
+    def run(self, *given: str, status: int = 0) -> Any:
+        ended = self.command(*given)
+        assert ended.status == status, (given, ended.err)
+        return ended
+
+    def all(self) -> Mapping[str, bool]:
+        """Light -> whether it is green."""
+        ready = self.expander.client.get("/readyz").json()
+        listed, found = (self.command(*one, "--json") for one in (("list",), ("search", "couch")))
+        return {
+            "verify": self.command("verify").status == 0,
+            "list": listed.status == 0 and not listed.json["serving"]["problems"],
+            "search": found.status == 0 and not found.json["note"],
+            "readyz": not ready["problems"] and not ready["pair_problem"],
+            "metric": self.expander.metric("cogr_expander_flaws") == 0,
+        }
+
+    def check(self, *, green: bool) -> None:
+        """Every light is as it should be, at the latest when the expander has looked again."""
+        wanted = dict.fromkeys(self.all(), green)
+        wait_for(lambda: self.all() == wanted, 20)
+
+    def advice(self) -> list[str]:
+        """The command that `verify` prints, as a shell would split it."""
+        told = re.search(r"Run (cogr-index [^.]*)\.", self.run("verify", status=1).err)
+        assert told, "no command"
+        return shlex.split(told[1])[1:]
+
+    def change(self, method: str, path: str, **body: Any) -> Any:
+        return self.shop.cluster.call(method, path, body=body or None, doing="breaking it")
+
+
+@pytest.fixture
+def lights(
+    team: Shop,
+    cogr_index: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Lights]:
+    """A pair with a merchant's rules serves in the team's index, after another one did. Everything
+    is configured, so that no command needs an option.
+    """
+    monkeypatch.setattr(following, "HISTORY_SECONDS", 0.1)
+    monkeypatch.setattr(serving, "SWITCHING", timedelta(seconds=1))
+    (tmp_path / "rules.csv").write_text(RULES)
+    file, into = tmp_path / "cogr.toml", f'into = {{ index = "{team.alias}", id_field = "sku" }}'
+    tables = f"""
+[publish]
+rules = "rules.csv"
+[opensearch]
+url = "{team.cluster.url}"
+prefix = "{team.cluster.settings.prefix}"
+"""
+    file.write_text(file.read_text().replace("[serving]", f"[serving]\n{into}") + tables)
+    team.move(team.make(0), None)
+    shown = Lights(team, cogr_index)
+    shown.run("publish", *team.snapshots(), "--no-gate")
+    (tmp_path / "rules.csv").write_text(RULES.replace("bury,couch", "bury,light"))
+    shown.run("publish", "--no-gate")
+    with running(team.workspace, hot_queries=0) as shown.expander:
+        yield shown
+
+
+def stripped(lights: Lights) -> None:
+    """An import of the team writes whole documents."""
+    lights.shop.write(lights.index, lights.shop.numbers, 0)
+
+
+def partly_stripped(lights: Lights) -> None:
+    """The same for one product in ten."""
+    lights.shop.write(lights.index, range(6), 0)
+
+
+def alias_moved(lights: Lights) -> None:
+    """The team's alias names tomorrow's index, which has no keywords yet."""
+    lights.shop.move(lights.shop.make(1), lights.index)
+
+
+def index_deleted(lights: Lights) -> None:
+    """The team's index, and its alias with it."""
+    lights.change("DELETE", f"/{lights.index}")
+
+
+def queries_unnamed(lights: Lights) -> None:
+    """The alias of the queries is gone."""
+    lights.change("DELETE", f"/{lights.queries}-*/_alias/{lights.queries}")
+
+
+def queries_deleted(lights: Lights) -> None:
+    """The index of the queries is gone."""
+    lights.change("DELETE", f"/{lights.queries}-{lights.serving['query']}")
+
+
+def rules_of_another_day(lights: Lights) -> None:
+    """The alias names the queries with the rules of before."""
+    point_queries(lights, remove=True)
+
+
+def queries_twice(lights: Lights) -> None:
+    """The alias names two indexes."""
+    point_queries(lights, remove=False)
+
+
+def point_queries(lights: Lights, *, remove: bool) -> None:
+    now = f"{lights.queries}-{lights.serving['query']}"
+    there = lights.change("GET", f"/{lights.queries}-query-*")
+    (before,) = there.keys() - {now}
+    actions = [{"add": {"index": before, "alias": lights.queries}}]
+    actions += [{"remove": {"index": now, "alias": lights.queries}}] if remove else []
+    lights.change("POST", "/_aliases", actions=actions)
+
+
+def field_of_before(lights: Lights) -> None:
+    """The field alias names the keywords of before."""
+    properties = lights.change("GET", f"/{lights.index}")[lights.index]["mappings"]["properties"]
+    now = properties["cogr_keywords"]["path"]
+    (before,) = {one for one in properties if one.startswith("cogr_keywords_")} - {now}
+    alias = {"cogr_keywords": {"type": "alias", "path": before}}
+    lights.change("PUT", f"/{lights.index}/_mapping", properties=alias)
+
+
+def id_field_changed(lights: Lights) -> None:
+    """The keywords were written by other ids than the settings say."""
+    path = f"/{lights.index}"
+    properties = lights.change("GET", path)[lights.index]["mappings"]["properties"]
+    now = properties["cogr_keywords"]["path"]
+    meta = {**properties[now]["meta"], "id_field": "ean"}
+    lights.change("PUT", f"{path}/_mapping", properties={now: {**properties[now], "meta": meta}})
+
+
+HALVES: Sequence[Callable[[Lights], None]] = (
+    stripped,
+    partly_stripped,
+    alias_moved,
+    index_deleted,
+    queries_unnamed,
+    queries_deleted,
+    rules_of_another_day,
+    queries_twice,
+    field_of_before,
+    id_field_changed,
+)
+CURED = (stripped, partly_stripped, queries_unnamed, rules_of_another_day, field_of_before)
+"""By the command that the lights print; the others need the team first."""
+
+
+@pytest.mark.parametrize(
+    "half",
+    [
+        pytest.param(one, id=one.__name__, marks=[] if one in CURED[1:4] else [pytest.mark.drill])
+        for one in HALVES
+    ],
+)
+def test_a_half_of_a_pair_is_red_in_every_light(
+    lights: Lights, half: Callable[[Lights], None]
+) -> None:
+    lights.check(green=True)
+    half(lights)
+    lights.check(green=False)
+    if half in CURED:
+        lights.run(*lights.advice())
+        lights.check(green=True)
