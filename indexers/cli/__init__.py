@@ -153,10 +153,14 @@ def publish(
 
     What is not in the backend yet is written there and verified first. Items go to a field of the
     index of serving.into, where one is set, and searches use it together with the query snapshot.
+    Without a snapshot, --into gives what serves to another index.
     """
     from indexers.release import release
 
     workspace, ids = _workspace(call, into), snapshots or []
+    if into and into != call.workspace.settings.serving.into.index:
+        # The next index of the team, which nothing names yet, gets what serves.
+        ids = ids or [id_ for id_ in call.workspace.backend.serving().values() if id_]
     if index := _own_index(workspace):
         if not switch:
             raise UserError("--no-switch is for CoGR's own indexes; leave it out.")

@@ -51,10 +51,11 @@ def shadow(
     """Send the queries of a log to today's search and to what serves, and compare the results.
 
     Only reads; shoppers notice nothing. --json also has the results of every query. Ends with
-    status 1 where no hit of one search has the id of an item.
+    status 1 where no hit of one search has the id of an item, or what serves is not a whole pair.
     """
     from cogr.datasets.query_logs import AccessLog, read_log, sample
     from indexers.backends.opensearch.client import Cluster
+    from indexers.serving import what_serves
     from indexers.telemetry.terminal import progress_bar
     from ops.shadow import SERVED, Body, ExpanderClient, Search, replay, rows, strangers, summary
 
@@ -75,6 +76,8 @@ def shadow(
     payload = {"log": read, "size": size, "index": index, **summary(done)}
     payload |= {"body": today.source, "other_body": other.source}
     call.emit({**payload, "rows": rows(done)}, lambda out: show(out, payload))
+    if problems := what_serves(call.workspace).problems:
+        raise CheckFailedError(" ".join(problems))
     if strange := strangers(done, _known_ids(call.workspace)):
         raise CheckFailedError(
             f"No hit of the search {' or '.join(strange)} has the id of an item, so recall says "

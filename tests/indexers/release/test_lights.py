@@ -5,6 +5,7 @@ them, and the command that they print mends it.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,10 +17,12 @@ from typing import Any
 import pytest
 
 from indexers import serving
+from indexers.backends.opensearch.client import Cluster
 from ops.expander import expander as following
 from tests.commands import Command
 from tests.indexers.release.test_nightly import RULES, Shop, team
 from tests.ops.expander.expander_worlds import Running, running, wait_for
+from tests.shops import write_shop
 
 __all__ = ["team"]
 
@@ -151,9 +154,9 @@ def queries_twice(lights: Lights) -> None:
 
 
 def point_queries(lights: Lights, *, remove: bool) -> None:
-    now = f"{lights.queries}-{lights.serving['query']}"
-    there = lights.change("GET", f"/{lights.queries}-query-*")
-    (before,) = there.keys() - {now}
+    rows = lights.run("list", "--json").json["snapshots"]
+    published = [row["snapshot"] for row in rows if row["side"] == "query" and row["pairs"]]
+    before, now = (f"{lights.queries}-{id_}" for id_ in published)
     actions = [{"add": {"index": before, "alias": lights.queries}}]
     actions += [{"remove": {"index": now, "alias": lights.queries}}] if remove else []
     lights.change("POST", "/_aliases", actions=actions)
@@ -209,3 +212,91 @@ def test_a_half_of_a_pair_is_red_in_every_light(
     if half in CURED:
         lights.run(*lights.advice())
         lights.check(green=True)
+
+
+SPELLINGS = ("C-{}", "c-{}", "C{}", " c {} ")
+
+
+@pytest.mark.parametrize("nights", [1, pytest.param(5, marks=pytest.mark.drill)])
+def test_nights_of_a_team(lights: Lights, nights: int) -> None:
+    """Products come and go; the second night brings other rules, the third a rollback."""
+    shop = lights.shop
+    for night in range(nights):
+        new, before = shop.make(night + 1), lights.serving
+        lights.run("publish", before["item"], before["query"], "--no-gate", "--into", new)
+        shop.move(new, shop.index(night))
+        shop.night = night + 1
+        lights.check(green=True)
+        if night == 1:
+            Path("rules.csv").write_text(RULES.replace("bury,couch", "bury,settee"))
+        lights.run("publish", *shop.snapshots(), "--no-gate")
+        lights.check(green=True)
+        if night == 2:
+            lights.run("rollback")
+            lights.check(green=True)
+        lights.change("DELETE", f"/{shop.index(night)}")
+        lights.run("prune", "--keep", 1)
+        lights.check(green=True)
+        check_codes(lights)
+
+
+def check_codes(lights: Lights) -> None:
+    """A product is found by its number, however it is written, by every way."""
+    number = lights.shop.numbers[30]
+    for query in (spelling.format(number) for spelling in SPELLINGS):
+        found = lights.run("search", query, "--json").json["hits"]
+        answer = lights.expander.expand(query)
+        body = {"query": answer["clause"], "size": 1}
+        hits = lights.change("POST", f"/{answer['index']}/_search", **body)["hits"]["hits"]
+        assert (found[0]["id"], hits[0]["_id"]) == (f"C-{number}", f"de:C-{number}"), query
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "own-index.md").read_text("utf-8")
+
+
+def test_every_command_of_the_page_runs(
+    cluster: Cluster, cogr_index: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its order, with its mapping and its configuration, on an index of that name."""
+    monkeypatch.chdir(tmp_path)
+    alias = f"{cluster.settings.prefix}-products"
+    names = {"products": alias, "products-2": f"{alias}-2"}
+    blocks = dict[str, list[str]]()
+    for kind, text in re.findall(r"^```(\S+).*?\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
+        blocks.setdefault(kind, []).append(text)
+    mapping = {**json.loads(blocks["json"][0]), "aliases": {}}
+    (config,) = blocks["toml"]
+    for old, new in {
+        '"http://localhost:9200"': f'"{cluster.url}"',
+        '"shop"': f'"{cluster.settings.prefix}"',
+        '"products"': f'"{alias}"',
+    }.items():
+        assert old in config
+        config = config.replace(old, new)
+    more = '[publish]\nrules = "rules.csv"\ntolerance = 1\n'
+    write_shop(tmp_path, [], [{"id": "q", "text": "green sofa"}], [], config + more)
+    (tmp_path / "rules.csv").write_text("rule,query,item,keyword\npin,green sofa,S-1,\n")
+
+    def make(name: str, *titles: str) -> None:
+        cluster.call("PUT", f"/{name}", body=mapping, doing="making an index")
+        for n, title in enumerate(("Green sofa", "Green couch", "Oak table", *titles)):
+            body = {"sku": f"S-{n}", "title": title, "brand": "ACME", "price": 9.5}
+            path, now = f"/{name}/_doc/{n}", {"refresh": "true"}
+            cluster.call("PUT", path, body=body, params=now, doing="writing")
+
+    def move(name: str) -> None:
+        actions = [{"remove": {"index": f"{alias}-*", "alias": alias, "must_exist": False}}]
+        body = {"actions": [*actions, {"add": {"index": name, "alias": alias}}]}
+        cluster.call("POST", "/_aliases", body=body, doing="moving the alias")
+
+    make(f"{alias}-1")
+    move(f"{alias}-1")
+    for line in "".join(blocks["console"]).splitlines():
+        words = [names.get(word, word) for word in shlex.split(line)[1:]]
+        if "--into" in words:
+            make(names["products-2"], "Floor lamp")
+        ended = cogr_index(*words)
+        assert ended.status == 0, (line, ended.err)
+        if "--into" in words:
+            move(names["products-2"])
+    assert cogr_index("verify").status == 0
