@@ -16,7 +16,7 @@ import pytest
 
 from cogr.snapshots import Row
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.indexes import refresh
+from indexers.backends.opensearch.indexes import CODED, code_analysis, refresh
 from indexers.backends.opensearch.push import write_documents
 from indexers.workspace import Workspace
 from ops.expander import precomputed
@@ -67,9 +67,11 @@ class Shop:
     def make(self, night: int) -> str:
         """A night's index, which nothing names yet."""
         text = {"type": "text"}
-        properties = {"title": text, "sku": {"type": "keyword"}, "night": {"type": "integer"}}
+        sku = {"type": "keyword", "fields": {"codes": CODED}}
+        properties = {"title": text, "sku": sku, "night": {"type": "integer"}}
         name = self.index(night)
-        body = {"mappings": {"dynamic": "strict", "properties": properties}}
+        settings = {"analysis": code_analysis()}
+        body = {"settings": settings, "mappings": {"dynamic": "strict", "properties": properties}}
         self.cluster.call("PUT", f"/{name}", body=body, doing="making an index")
         self.write(name, self.numbers_of(night), night)
         return name
