@@ -131,9 +131,7 @@ def test_a_part_number_finds_its_item_first_then_those_that_begin_with_it(
 
 def test_an_index_of_ones_own_finds_part_numbers_as_documented(cluster: Cluster) -> None:
     page = (ROOT / "docs/own-index.md").read_text("utf-8")
-    made = json.loads(
-        page.partition("### Part numbers")[2].split("```")[1].removeprefix("json")
-    )
+    made = json.loads(page.partition("### Part numbers")[2].split("```")[1].removeprefix("json"))
     name = f"{cluster.settings.prefix}-products"
     assert made["settings"]["analysis"] == code_analysis()
     cluster.call("PUT", f"/{name}", body=made, doing="")
