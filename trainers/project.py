@@ -396,7 +396,7 @@ class Project:
         interruption call it again with `resume`. `found.check()` raises for a method that failed.
 
         Args:
-            methods: all, or some of `trainers.rivals.METHODS`.
+            methods: all, or some of `trainers.rivals.METHODS`, or import paths of your own.
             seeds, trials, steps: fits of a method, its most sets of hyperparameters, and its
                 training steps (None: its own number).
 
@@ -405,12 +405,12 @@ class Project:
             DataError: no test queries, or too few training queries.
             MissingExtraError: without the extra `compare`.
         """
-        from trainers.rivals import METHODS, chosen
+        from trainers.rivals import methods_named
         from trainers.rivals.compare import Comparison, run
         from trainers.rivals.results import shown
 
         wanted = methods if isinstance(methods, str) else ",".join(methods)
-        names = chosen(wanted, METHODS, "method")
+        names = methods_named(wanted)
         asked = Comparison(names, seeds, resume, Path(out), trials, steps)
         found = run(self.workspace, asked, self._say)
         return Result(found, shown(found), found.as_dict())

@@ -220,7 +220,7 @@ def _next(command: str, call: Call, run: str = "main") -> None:
 @common_options()
 def compare(
     call: Call,
-    methods: Annotated[str, Option(help="all, or names separated by commas.")] = "all",
+    methods: Annotated[str, Option(help="all, or names and import paths with commas.")] = "all",
     seeds: Annotated[int, Option(min=1, help="Fits of each method.")] = 3,
     resume: Annotated[
         bool,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal
 
 import numpy as np
@@ -151,11 +152,6 @@ _PLACES: dict[str, str] = {
     "embeddings": "trained.dense:Embeddings",
     "dpr": "trained.dense:DPR",
     "ance": "trained.dense:ANCE",
-    "dsi": "trained.dsi:DSI",
-    "dsi-qg": "trained.dsi:DSIQG",
-    "ripor": "trained.ripor:RIPOR",
-    "deepretrieval": "trained.policies:DeepRetrieval",
-    "quester": "trained.policies:Quester",
     "cogr-frozen": "keyword:CogrFrozen",
     "cogr": "keyword:Cogr",
     "statistical": "keyword:StatisticalKeywords",
@@ -176,6 +172,37 @@ def _make(name: str) -> Method:
 
 METHODS: dict[str, Callable[[], Method]] = {name: partial(_make, name) for name in _PLACES}
 """Every method by its name on the command line, in the order of the tables."""
+
+
+def method_of(name: str) -> Method:
+    """A method by its name, or a `Method` of your own by its import path "module:Class".
+
+    Raises UserError where the path names none.
+    """
+    if name in METHODS:
+        return METHODS[name]()
+    try:
+        method = resolve_name(name)()
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise UserError(
+            f"The method {name!r} can't be imported ({error}); write it as module:Class, of a "
+            "module on the PYTHONPATH."
+        ) from error
+    if not isinstance(method, Method):
+        raise UserError(f"{name!r} is not a method; name a subclass of trainers.rivals.Method.")
+    method.name = name
+    return method
+
+
+def methods_named(names: str) -> list[str]:
+    """Methods of a command line: "all", or names and import paths with commas between them, those
+    of your own last. Raises UserError for an unknown one.
+    """
+    own = [name for name in map(str.strip, names.split(",")) if ":" in name]
+    for name in own:
+        method_of(name)
+    rest = ",".join(name for name in names.split(",") if ":" not in name)
+    return [*(chosen(rest, METHODS, "method") if rest or not own else ()), *own]
 
 
 def chosen(names: str, known: Iterable[str], what: str) -> list[str]:

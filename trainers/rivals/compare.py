@@ -24,7 +24,7 @@ from cogr.settings import Settings
 from cogr.store import Store
 from indexers.tables import need
 from indexers.workspace import Workspace
-from trainers.rivals import METHODS, Fitted, Method, NotRunError, Params, Ranked, Task
+from trainers.rivals import Fitted, Method, NotRunError, Params, Ranked, Task, method_of
 from trainers.rivals.measuring import CUTS, DEPTH, checked_run, figures, ids_of, latencies, swept
 from trainers.rivals.results import Kept, MethodRow, Results, State, key_of, markdown
 from trainers.training.rounds import SET_APART, set_apart
@@ -85,7 +85,7 @@ class Runner:
         """The rows of one method, one for each seed; a deterministic method has one. A method that
         can't run, or fails, has one row with the reason.
         """
-        method = METHODS[name]()
+        method = method_of(name)
         seeds = range(self.asked.seeds if method.seeded else 1)
         found = [self.kept.row(name, seed) if self.asked.resume else None for seed in seeds]
         if all(found):

@@ -191,6 +191,37 @@ def test_unknown_names_are_refused_with_those_there_are(compare: Compare, name: 
     assert ended.err.count("\n") == 1
 
 
+OWN = """
+from trainers.rivals import Fitted, Method
+
+class First(Method):
+    seeded = False
+    def fit(self, task, params):
+        id_ = task.dataset.items[0].id
+        return Fitted(lambda query, depth: [(id_, 1.0)], 0.0)
+
+Settings = dict
+"""
+
+
+def test_a_method_of_ones_own_is_named_by_its_import_path(
+    compare: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_methods.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    ended = compare("--methods", "own_methods:First, good", "--seeds", "1", "--json")
+    assert ended.status == 0, ended.err
+    assert [row["method"] for row in ended.json["rows"]] == ["good", "own_methods:First"]
+    for name, said in (
+        ("own_methods:Last", "The method 'own_methods:Last' can't be imported"),
+        ("nowhere:First", "write it as module:Class"),
+        ("own_methods:Settings", "'own_methods:Settings' is not a method"),
+    ):
+        refused = compare("--methods", name)
+        assert refused.status == 2
+        assert said in refused.sentence
+
+
 def test_a_folder_of_somebody_else_is_left_alone(compare: Compare, tmp_path: Path) -> None:
     (tmp_path / "out" / "work").mkdir(parents=True)
     (tmp_path / "out" / "work" / "thesis.txt").write_text("years")

@@ -10,16 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dsi
 import numpy as np
+import policies
 import pytest
+import ripor
 import torch
 
 from cogr.errors import GeneratorError
 from cogr.records import Query
 from tests.shops import sample_part
 from tests.trainers.rivals.trained.tasks import recall, task_of
-from trainers.rivals import METHODS, NotRunError, Task, best, trained
-from trainers.rivals.trained import dense, dsi, policies, ripor
+from trainers.rivals import NotRunError, Task, best, method_of, trained
+from trainers.rivals.trained import dense
 from trainers.rivals.trained.dense import bm25_negatives, examples, mined_negatives
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
@@ -27,7 +30,12 @@ pytestmark = [pytest.mark.model, pytest.mark.slow]
 PAIRS = {"learning_rate": 3e-3, "batch": 16, "negatives": 1, "document": 1e-4, "query": 1e-4}
 WRITER = {"learning_rate": 3e-3, "batch": 16, "negatives": 2}
 POLICY = {"prompts": 4, "generations": 2, "learning_rate": 1e-3}
-PARAMS = {"ance": PAIRS, "ripor": WRITER, "quester": POLICY, "deepretrieval": POLICY}
+PARAMS = {
+    "ance": PAIRS,
+    "ripor:RIPOR": WRITER,
+    "policies:Quester": POLICY,
+    "policies:DeepRetrieval": POLICY,
+}
 UNTRAINED = {"learning_rate": 1e-12}
 
 
@@ -48,8 +56,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pytest.param(*row, marks=pytest.mark.drill)
             for row in (
                 ("splade", {**PAIRS, "learning_rate": 1e-3, "batch": 8}, 100, 60),
-                ("dsi", WRITER, 100, 30),
-                ("ripor", WRITER, 60, 30),
+                ("dsi:DSI", WRITER, 100, 30),
+                ("ripor:RIPOR", WRITER, 60, 30),
             )
         ),
     ],
@@ -58,8 +66,8 @@ def test_a_trained_rival_beats_its_untrained_self(
     work: Path, method: str, params: dict[str, float], steps: int, items: int
 ) -> None:
     task = task_of(work, {method: "tiny"}, sample_part(items), steps)
-    before = METHODS[method]().fit(replace(task, steps=3), {**params, **UNTRAINED})
-    after = METHODS[method]().fit(task, params)
+    before = method_of(method).fit(replace(task, steps=3), {**params, **UNTRAINED})
+    after = method_of(method).fit(task, params)
     assert recall(task, after) > recall(task, before) + 0.15
     assert after.bytes_an_item > 0
     assert after.model
@@ -67,17 +75,23 @@ def test_a_trained_rival_beats_its_untrained_self(
 
 
 @pytest.mark.parametrize(
-    "method", ["ance", "ripor", "quester", pytest.param("deepretrieval", marks=pytest.mark.drill)]
+    "method",
+    [
+        "ance",
+        "ripor:RIPOR",
+        "policies:Quester",
+        pytest.param("policies:DeepRetrieval", marks=pytest.mark.drill),
+    ],
 )
 def test_a_model_is_trained_and_opened_again(work: Path, method: str) -> None:
     task = task_of(work, {method: "tiny"}, steps=3)
-    fitted = METHODS[method]().fit(task, PARAMS[method])
+    fitted = method_of(method).fit(task, PARAMS[method])
     assert "random weights" in fitted.said
     recall(task, fitted)
 
 
 def test_generated_queries_of_an_item_are_its_keywords(work: Path) -> None:
-    task = task_of(work, {"dsi-qg": "tiny"}, sample_part(30))
+    task = task_of(work, {"dsi:DSIQG": "tiny"}, sample_part(30))
     readings = dsi.DSIQG().readings(task, task.dataset.items)
     assert all(readings)
     assert {word for texts in readings for word in texts} - {i.title for i in task.dataset.items}
@@ -148,9 +162,9 @@ def test_the_margin_of_a_prefix_grows_with_its_length() -> None:
 # Rewards of policies
 
 
-@pytest.mark.parametrize("method", ["deepretrieval", "quester"])
+@pytest.mark.parametrize("method", ["policies:DeepRetrieval", "policies:Quester"])
 def test_the_reward_of_a_rewrite_is_how_bm25_ranks(work: Path, method: str) -> None:
-    task, policy = task_of(work, {}), METHODS[method]()
+    task, policy = task_of(work, {}), method_of(method)
     query, lexical = task.dataset.require("train")[0], policies.Lexical(task.dataset.items)
     relevant = task.dataset.relevant[query.id]
     titles = [item.title for item in lexical.items if item.id in relevant][:5]
@@ -160,7 +174,7 @@ def test_the_reward_of_a_rewrite_is_how_bm25_ranks(work: Path, method: str) -> N
 
     assert 0 <= score() < score(*titles) <= 1
     assert score(*(f"word {n}" for n in range(99))) == 0.0
-    if method == "quester":
+    if method == "policies:Quester":
         assert score("nothing has this") == 0.0
         assert 0 < score(titles[0]) < score(titles[0], titles[0]), "of equal rankings"
     else:
@@ -175,21 +189,31 @@ def test_the_reward_of_a_rewrite_is_how_bm25_ranks(work: Path, method: str) -> N
 
 @pytest.mark.parametrize(
     "method",
-    ["embeddings", "dpr", "ance", "splade", "dsi", "dsi-qg", "deepretrieval", "quester", "ripor"],
+    [
+        "embeddings",
+        "dpr",
+        "ance",
+        "splade",
+        "dsi:DSI",
+        "dsi:DSIQG",
+        "policies:DeepRetrieval",
+        "policies:Quester",
+        "ripor:RIPOR",
+    ],
 )
 def test_without_weights_a_rival_says_what_it_needs(tmp_path: Path, method: str) -> None:
     task = task_of(tmp_path, {})
     with pytest.raises(NotRunError, match=r"^not run: needs ") as error:
-        METHODS[method]().fit(task, METHODS[method]().trials(task)[0])
+        method_of(method).fit(task, method_of(method).trials(task)[0])
     assert f"compare.models.{method}" in str(error.value)
 
 
-@pytest.mark.parametrize(("method", "kind"), [("dsi", "bert"), ("splade", "qwen3")])
+@pytest.mark.parametrize(("method", "kind"), [("dsi:DSI", "bert"), ("splade", "qwen3")])
 def test_a_model_of_the_wrong_kind_is_refused(tmp_path: Path, method: str, kind: Any) -> None:
     folder = trained.tiny(task_of(tmp_path / "base", {}), kind)
     task = task_of(tmp_path, {method: str(folder)})
     with pytest.raises(GeneratorError, match="name (one|another)"):
-        METHODS[method]().fit(task, PAIRS)
+        method_of(method).fit(task, PAIRS)
 
 
 def test_a_hub_that_is_away_leaves_a_row_that_says_so(
@@ -199,7 +223,7 @@ def test_a_hub_that_is_away_leaves_a_row_that_says_so(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     task = task_of(tmp_path, {"splade": "naver/splade_v2_max"})
     with pytest.raises(NotRunError, match="needs the weights of naver/splade_v2_max"):
-        METHODS["splade"]().fit(task, PAIRS)
+        method_of("splade").fit(task, PAIRS)
 
 
 # With what is real
@@ -212,7 +236,7 @@ def test_minilm_finds_what_shares_no_word(tmp_path: Path) -> None:
     texts = ("green velvet sofa", "brass desk light", "oak bookcase", "kitchen knife")
     items = [replace(dataset.items[0], id=str(n), title=text) for n, text in enumerate(texts)]
     task: Task = task_of(tmp_path, {"embeddings": "minilm"}, replace(dataset, items=items))
-    fitted = METHODS["embeddings"]().fit(task, {})
+    fitted = method_of("embeddings").fit(task, {})
     run = fitted.rank([Query("couch", "couch"), Query("lamp", "lamp")], 1)
     assert [run[name][0][0] for name in ("couch", "lamp")] == ["0", "1"]
     assert fitted.bytes_an_item == 4 * 384
