@@ -149,23 +149,26 @@ class History:
         """The last entry."""
         return self.entries[-1] if self.entries else None
 
-    def settle(self, state: State) -> State | None:
-        """Leave the entries up to what serves. Returns what served before a rollback that switched
-        and died before its end.
+    def settled(self, state: State) -> tuple[Sequence[Entry], State | None]:
+        """The entries up to what serves; and what served before a rollback that switched and died
+        before its end.
         """
-        now, settled, before = _named(state), [*self.entries], None
-        if settled and (back_to := settled[-1].get("back_to")) is not None:
-            note = settled.pop()
+        now, entries, before = _named(state), [*self.entries], None
+        if entries and (back_to := entries[-1].get("back_to")) is not None:
+            note = entries.pop().copy()
             if note["serving"] == now:
-                before = settled[-1]["serving"]
+                before = entries[-1]["serving"]
                 del note["back_to"]
-                settled = [*settled[:back_to], note]
-        if (number := _newest(settled, now)) is not None:
-            settled = settled[: number + 1]
-        elif len(settled) > 1 and _is_half(now, *(entry["serving"] for entry in settled[-2:])):
-            settled.pop()
-        self.write(settled)
-        return before
+                entries = [*entries[:back_to], note]
+        if (number := _newest(entries, now)) is not None:
+            return entries[: number + 1], before
+        if len(entries) > 1 and _is_half(now, *(entry["serving"] for entry in entries[-2:])):
+            entries.pop()
+        return entries, before
+
+    def settle(self, state: State) -> None:
+        """Leave the entries up to what serves."""
+        self.write(self.settled(state)[0])
 
 
 def read_history(store: Store, catalogue: str) -> Sequence[Entry]:
@@ -482,7 +485,13 @@ def roll_back(
     place = into or destination(workspace)
     history = History(workspace.store, place.catalogue)
     seen, told = place.state(history), history.entries
-    changes = place.placed(to) if to else _step_back(place, history, seen)[1]
+    settled, before = history.settled(seen)
+    finishes = before if not to else None
+    if to:
+        changes = place.placed(to)
+        number = _newest(settled, _named({**seen, **changes}))
+    else:
+        number, changes = (None, {}) if finishes else _step_back(place, settled, seen)
     _check_rounds(workspace.store, [*changes.values()], place.pair(seen), say, refused=False)
     _check_halves(workspace.store, history, changes, seen)
     with _turn(place, changes, "rollback", say) as lease:
@@ -494,22 +503,20 @@ def roll_back(
                 "Nothing was rolled back; run the same command again to go back from there."
             )
         lease.check()
-        before = history.settle(now)
-        if before is not None and not to:
+        history.settle(now)
+        if finishes:
             say("The rollback before this one had switched and died; it is finished now.")
-            gone = [where for where in before if before[where] != now.get(where)]
-            return _released(place, {where: str(now[where]) for where in gone}, {**now, **before})
-        if to:
-            number = _newest(history.entries, _named({**now, **changes}))
-        else:
-            number, changes = _step_back(place, history, now)
+            gone = [where for where in finishes if finishes[where] != now.get(where)]
+            return _released(place, {w: str(now[w]) for w in gone}, {**now, **finishes})
         place.placed([*changes.values()])
         _switch(place, lease, changes, now, history, number)
     return _released(place, changes, now)
 
 
-def _step_back(place: Destination, history: History, state: State) -> tuple[int, dict[str, str]]:
-    number, changed = previous(history.entries, state, (*SIDES, place.items))
+def _step_back(
+    place: Destination, entries: Sequence[Entry], state: State
+) -> tuple[int, dict[str, str]]:
+    number, changed = previous(entries, state, (*SIDES, place.items))
     others = [where for where in changed if "/" in where and where != place.items]
     if others and "query" in changed:
         index, _, field = others[0].rpartition("/")
@@ -563,8 +570,23 @@ def _switch(
         with suppress(CogrError):
             history.settle(place.state(history))
         raise
-    if back_to is not None:
-        history.write([*entries[:back_to], made])
+    _enter(place, made, entries if back_to is None else entries[:back_to])
+
+
+_TRIES = 5
+
+
+def _enter(place: Destination, made: Entry, before: Sequence[Entry]) -> None:
+    """Enter a switch that was made: where this process slept just before, another one may have
+    taken its note away, or left out what is gone.
+    """
+    for _ in range(_TRIES):
+        history = History(place.store, place.catalogue)
+        kept, newest = history.entries, history.newest
+        if newest and newest["serving"] == made["serving"] and "back_to" not in newest:
+            return
+        with suppress(LockedError):
+            history.write([*(before if len(kept) > len(before) else kept), made])
 
 
 def _spoken(state: State, history: History) -> str:

@@ -55,6 +55,41 @@ def failing(number: int) -> Callable[..., None]:
     return fail
 
 
+def test_a_file_is_swapped_only_while_it_is_what_was_read(store: Store) -> None:
+    assert not store.swap("history.json", b"1", b"2")
+    assert store.swap("history.json", None, b"1")
+    assert not store.swap("history.json", None, b"2")
+    assert not store.swap("history.json", b"0", b"2")
+    assert store.swap("history.json", b"1", b"2")
+    assert store.read("history.json") == b"2"
+
+
+def test_of_two_that_swap_at_once_in_a_bucket_one_does(
+    s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one writes after this one has compared; the answer of a write may be lost."""
+    store, real = Store(s3), Store.read
+    store.write("history.json", b"1")
+
+    def written_after_it(self: Store, path: str) -> bytes:
+        found = real(self, path)
+        monkeypatch.setattr(Store, "read", real)
+        store.write("history.json", b"other")
+        return found
+
+    monkeypatch.setattr(Store, "read", written_after_it)
+    assert not store.swap("history.json", b"1", b"mine")
+    assert store.read("history.json") == b"other"
+
+    def lost(*given: object, **named: object) -> None:
+        type(store.fs).pipe_file(store.fs, *given, **named)
+        raise OSError("the answer was lost")
+
+    monkeypatch.setattr(store.fs, "pipe_file", lost)
+    assert store.swap("history.json", b"other", b"mine")
+    assert store.read("history.json") == b"mine"
+
+
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
 def test_a_file_system_without_hard_links_creates_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int

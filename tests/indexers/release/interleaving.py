@@ -146,6 +146,11 @@ def requests_of(action: Action) -> int:
 Order = tuple[str, ...]
 
 
+def requests_so_far() -> int:
+    """How many a command has made of which `requests_of` counts them."""
+    return _held[-1].count
+
+
 def orders(worlds: Callable[[], World], *names: str, found: dict[Order, Any]) -> None:
     """Find what one command alone gives, and both, one after the other; None for an impossible
     order, such as to publish what was pruned.

@@ -9,9 +9,10 @@ import re
 import shutil
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,17 @@ from typing import Any
 import pytest
 
 from cogr.errors import LockedError
+from cogr.records import Side
 from cogr.snapshots import Row, open_snapshot
 from cogr.store import Store
 from indexers.backends import Verified
 from indexers.backends.memory import MemoryBackend
-from indexers.backends.opensearch import OpenSearchBackend
+from indexers.backends.opensearch import OpenSearchBackend, foreign_field
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.push import write_documents
 from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.rebuild.update import GainingQueries, UpdateRequest, update_side
-from indexers.release import order, release, roll_back
+from indexers.release import external, order, release, roll_back
 from indexers.release.external import ForeignIndex
 from indexers.release.inventory import prune
 from indexers.release.order import History, read_history
@@ -37,7 +39,16 @@ from tests.commands import Command, Ended
 from tests.indexers.backends.backend_worlds import frozen
 from tests.indexers.backends.fault_proxy import proxy_to
 from tests.indexers.conftest import ITEMS, LABELS, QUERIES
-from tests.indexers.release.interleaving import REQUESTS, Action, interleavings, no_bar, watched
+from tests.indexers.release.interleaving import (
+    REQUESTS,
+    Action,
+    interleave,
+    interleavings,
+    no_bar,
+    requests_of,
+    requests_so_far,
+    watched,
+)
 from tests.shops import read_jsonl, rebuild_here, write_jsonl, write_shop
 from tests.web_server import Answer, Request
 from trainers.demo import CATALOGUE
@@ -417,6 +428,21 @@ class Team:
         }
 
 
+def team_in(folder: Path, store: Store, cluster: Cluster) -> Team:
+    """A team whose snapshots are in a store, and pushed."""
+
+    def snapshot(side: Side, number: int) -> str:
+        return frozen(store, side, [Row(i["id"], i["title"], (f"k{number}",)) for i in ITEMS]).id
+
+    items, queries = [snapshot("item", n) for n in range(3)], [snapshot("query", n) for n in (3, 4)]
+    team = Team(folder, store, cluster, items, queries)
+    backend = team.workspace().backend
+    there = {one.snapshot for one in backend.list()}
+    for id_ in {*items, *queries} - there:
+        order.push_and_verify(backend, open_snapshot(store, id_))
+    return team
+
+
 @pytest.fixture
 def team(
     template: tuple[Path, str], cluster: Cluster, tmp_path: Path
@@ -424,23 +450,13 @@ def team(
     """The same cluster again and again, with a store of its own each time."""
     folder, first = template[0], tmp_path / "first"
     shutil.copytree(folder, first, ignore=shutil.ignore_patterns(".cogr"))
-    store = Store(first / ".cogr")
-    items, queries = (
-        [
-            frozen(store, side, [Row(i["id"], i["title"], (f"k{n}",)) for i in ITEMS], 0).id
-            for n in numbers
-        ]
-        for side, numbers in (("item", range(3)), ("query", range(3, 5)))
-    )
-    team = Team(first, store, cluster, items, queries)
-    for id_ in (*items, *queries):
-        order.push_and_verify(team.workspace().backend, open_snapshot(store, id_))
+    whole = team_in(first, Store(first / ".cogr"), cluster)
     numbers = iter(range(100_000))
 
     def made() -> Team:
         here = tmp_path / str(next(numbers))
         shutil.copytree(first, here)
-        one = Team(here, Store(here / ".cogr"), cluster, items, queries)
+        one = replace(whole, folder=here, store=Store(here / ".cogr"))
         one.reset()
         return one
 
@@ -453,6 +469,60 @@ def team(
 def test_two_commands_at_once_in_an_index_of_a_team(team: Callable[[], Team]) -> None:
     names = ("publish", "into", "repair", "rollback into")
     assert sum(interleavings(team, names, 1).values()) >= 8
+
+
+@pytest.fixture
+def asleep(
+    template: tuple[Path, str], cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], Team]]:
+    """The same, in stores without locks of a host; a lease is short there."""
+    folder = tmp_path / "shop"
+    shutil.copytree(template[0], folder, ignore=shutil.ignore_patterns(".cogr"))
+    monkeypatch.setattr("indexers.lease.CATALOGUE_SECONDS", 0.4)
+
+    def made() -> Team:
+        team = team_in(folder, Store(f"memory://{uuid.uuid4().hex}"), cluster)
+        team.reset()
+        return team
+
+    with watched():
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_process_that_slept_points_no_field_to_what_it_filled(
+    asleep: Callable[[], Team],
+) -> None:
+    """Just before the field alias is pointed to its field, another one rolls back."""
+    team, at = asleep(), list[int]()
+    real = foreign_field.point_to
+
+    def noted(*given: Any) -> None:
+        at.append(requests_so_far())
+        real(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(external, "point_to", noted)
+        requests_of(team.actions["pair into"])
+    team = asleep()
+    serving = team.found[0]
+    outcomes = interleave(
+        team.actions["pair into"], team.actions["rollback into"], at[0] + 1, sleeps=True
+    )
+    assert outcomes[0].error.startswith("LockedError"), outcomes
+    assert not outcomes[1].error, outcomes
+    # The rollback found half a switch, and went back to the whole pair before it.
+    assert team.found[0] == serving
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(7200)
+def test_a_process_that_slept_undoes_nothing_in_an_index_of_a_team(
+    asleep: Callable[[], Team],
+) -> None:
+    names = ("into", "repair", "rollback into")
+    assert sum(interleavings(asleep, names, 10, seed=1, sleeps=True).values()) >= 60
 
 
 @pytest.mark.drill
