@@ -158,7 +158,7 @@ def publish(
     from indexers.release import release
 
     workspace, ids = _workspace(call, into), snapshots or []
-    if into and into != call.workspace.settings.serving.into.index:
+    if into and call.workspace.settings.serving.into.index not in ("", into):
         # The next index of the team, which nothing names yet, gets what serves.
         ids = ids or [id_ for id_ in call.workspace.backend.serving().values() if id_]
     if index := _own_index(workspace):

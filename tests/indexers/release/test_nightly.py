@@ -28,7 +28,7 @@ BRANDS, NOUNS = ("Brüggmann", "ACME", "Penharrow"), ("sofa", "table", "lamp", "
 KINDS = {"sofa": "couch", "table": "desk", "lamp": "light", "shelf": "rack"}
 INTO = ('serving.into.text_fields=["title"]', "serving.into.id_field=sku")
 IDS = ("--set", INTO[1])
-PINNED, BURIED = 1055, 1056
+PINNED, BURIED = 10_055, 10_056
 RULES = f"""rule,query,item,keyword
 pin,couch,C-{PINNED},
 bury,couch,C-{BURIED},
@@ -55,7 +55,7 @@ class Shop:
 
     def numbers_of(self, night: int) -> range:
         """Products come and go."""
-        first = 1000 + night * 10
+        first = 10_000 + night * 10
         return range(first, first + self.size)
 
     @property
@@ -244,7 +244,7 @@ def test_ids_that_no_item_has_are_refused_and_nothing_is_written(
     flags = ["--into", team.alias, *flags_of(team.cluster.settings), "--json"]
     before = team.cluster.call("GET", f"/{name}/_mapping", doing="looking")
     refused = cogr_index("publish", item, "--no-gate", *flags)
-    told = "items 'C-1000', 'C-1001'; name the field" in refused.sentence
+    told = "items 'C-10000', 'C-10001'; name the field" in refused.sentence
     assert (refused.status, told) == (2, True), refused.err
     for wrong, what in (("title", "of type text"), ("isbn", "not a field")):
         refused = cogr_index(
@@ -258,7 +258,7 @@ def test_ids_that_no_item_has_are_refused_and_nothing_is_written(
     assert (done.json["covered"], done.json["query"]) == (60, query)
     assert team.workspace.backend.serving() == {"item": item, "query": query}
     # Products of which the snapshot knows few: said, with the share.
-    team.write(name, range(2000, 2600), 0)
+    team.write(name, range(20_000, 20_600), 0)
     again = cogr_index("publish", *flags, *IDS)
     assert "Warning: only 60 of 660 documents" in again.err
     assert "600 are of no item of the snapshot (such as 'de:C-2" in again.err
