@@ -21,8 +21,7 @@ from cogr.errors import CogrError, SnapshotError, UserError
 from cogr.keywords import parse, self_keyword
 from cogr.settings import Settings
 from cogr.snapshots import Row, Snapshot
-from indexers.backends import Hit, Pair, SearchResult, Words, text_boost
-from indexers.backends.opensearch.search import MAX_CLAUSES
+from indexers.backends import MAX_CLAUSES, Hit, Pair, SearchResult, Words, text_boost
 from indexers.live import LiveModel, live_model
 from indexers.release.rules import Rules, rules_of
 from indexers.serving import what_serves

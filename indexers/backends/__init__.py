@@ -302,6 +302,8 @@ def language_of(snapshot: Snapshot) -> str:
     return str(named) if named else detect_language(map(" ".join, whole_texts(snapshot)))
 
 
+MAX_CLAUSES = 1024
+"""Most keywords of a search: a cluster's default of `indices.query.bool.max_clause_count`."""
 MOST_TEXT = 512
 """Most characters of a text that are searched: a cluster limits clauses and automata."""
 SAMPLE = 500

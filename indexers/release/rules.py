@@ -133,11 +133,6 @@ class Rules:
         """The queries that get something of their own."""
         return {*self._of_query}
 
-    @property
-    def items(self) -> set[str]:
-        """The items that get something of their own."""
-        return {*self._of_item, *(item for _, item in self._forbidden if item)}
-
     def _left(self, words: Iterable[str], query: str = "", item: str = "") -> list[str]:
         without = self._forbidden[query, item] | self._forbidden["", ""]
         return [word for word in words if word not in without]

@@ -28,9 +28,8 @@ from cogr.metrics import SetLike, full_set
 from cogr.records import Dataset, Item, Query
 from cogr.snapshots import Manifest, list_snapshots, open_snapshot, why_no_pair
 from cogr.snapshots.writing import HEAVIEST
-from indexers.backends import Pair, ServedSide, Words, text_boost
+from indexers.backends import MAX_CLAUSES, Pair, ServedSide, Words, text_boost
 from indexers.backends.memory import Opened, Ranked
-from indexers.backends.opensearch.search import MAX_CLAUSES
 from indexers.release.rules import Rule, rules_of
 from indexers.search import Found, Searcher
 from indexers.text import Lexical

@@ -79,8 +79,10 @@ class Told:
             words = dict.fromkeys(text.casefold().replace(",", "").split())
             kept = (*list(words)[number % 2 :], *([f"round {number}"] if at % 3 == 0 else []))
             if hostile:
-                text = HOSTILE[at % len(HOSTILE)]
-                kept = (f"{text.strip().casefold()} {number}",)
+                # A query is found by its text, so that of the data stays.
+                told = HOSTILE[at % len(HOSTILE)]
+                text = told if side == "item" else text
+                kept = (f"{told.strip().casefold()} {number}",)
             rows.append(Row(entity.id, text, kept))
         return write_snapshot(self.workspace.store, side, rows, Provenance(round=number))
 

@@ -24,7 +24,15 @@ from cogr.errors import CogrError, ServiceError, UserError
 from cogr.keywords import query_key, self_keyword
 from cogr.records import SIDES, Side
 from cogr.snapshots import Row
-from indexers.backends import NAMED_BOOST, Hit, Keywords, SearchResult, Words, boosts_of
+from indexers.backends import (
+    MAX_CLAUSES,
+    NAMED_BOOST,
+    Hit,
+    Keywords,
+    SearchResult,
+    Words,
+    boosts_of,
+)
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import CODES, LITERAL, WORDS
 
@@ -32,8 +40,6 @@ log = logging.getLogger(__name__)
 
 KEYWORDS = "keywords"
 """The field of our own indexes that holds keywords."""
-MAX_CLAUSES = 1024
-"""The default of `indices.query.bool.max_clause_count`."""
 PAGE = 10_000
 """The default of `index.max_result_window`."""
 _UNSHOWN = [
