@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,28 @@ def test_every_write_of_somebody_else_is_found(
             backend.verify(snapshot, [], every=True)
         with pytest.raises(CheckFailedError, match="has not passed verification"):
             backend.publish({"item": snapshot.id})
+
+
+def test_a_side_that_is_gone_is_red_and_the_printed_command_brings_it_back(
+    shop: Path, cogr_index: Command
+) -> None:
+    for side in ("item", "query"):
+        assert cogr_index("rebuild", "--side", side, "--generator", "extractive").status == 0
+    store = Store(shop / ".cogr")
+    whole = json.loads(store.read("memory/serving.json"))
+    listed = cogr_index("list", "--json").json
+    assert listed["serving"]["problems"] == []
+    # Both name the pair by the time of its publish.
+    pair = listed["serving"]["pair"]
+    assert all(pair in row["pairs"] for row in listed["snapshots"])
+    for side in ("item", "query"):
+        store.write_json("memory/serving.json", {**whole, side: None})
+        red = cogr_index("verify")
+        command = f"cogr-index publish {whole['item']} {whole['query']}"
+        said = f"No {side} snapshot serves. Run {command}."
+        assert (red.status, said in red.sentence) == (1, True), red.err
+        assert said.split(". ")[0] in " ".join(cogr_index("list").out.split())
+        assert command in cogr_index("search", "sofa").err
+        assert cogr_index(*command.split()[1:]).status == 0
+        assert json.loads(store.read("memory/serving.json")) == whole
+        assert cogr_index("verify").status == 0
