@@ -240,7 +240,8 @@ def new_items(
     changes = Changes("item", {i.id: i for i in dataset.items if i.id in new}, frozenset())
     items, asked = (RebuildRequest(side, generator) for side in ("item", "query"))
     with TemporaryDirectory(prefix="cogr-new-items-") as folder:
-        settings = workspace.settings.model_copy(update={"store": folder, "backend": "memory"})
+        own = workspace.into("").settings
+        settings = own.model_copy(update={"store": folder, "backend": "memory"})
         known = Workspace(settings).with_dataset(before)
         pair = [_written(make_job(known, request)) for request in (items, asked)]
         release(known, [one.id for one in pair], push=True, gate=False)

@@ -89,7 +89,7 @@ class Settings(BaseSettings):
         if self.backend == "opensearch" and not self.opensearch.url:
             raise ValueError("backend is opensearch, but opensearch.url is not set")
         if self.serving.into.index and self.backend_name == "memory":
-            raise ValueError("serving.into.index is in OpenSearch, but opensearch.url is not set")
+            raise ValueError("serving.into.index is in OpenSearch, but the backend is memory")
         return self
 
     @property

@@ -110,7 +110,9 @@ def test_a_share_of_nothing_says_so(tmp_path: Path) -> None:
 def test_the_command_has_a_row_for_each_pair(tmp_path: Path, cogr_train: Command) -> None:
     pytest.importorskip("lightgbm")
     asked = ("evaluate", "-c", write_sample_part(tmp_path / "shop", items=60), "--new-items", 0.2)
-    ended = cogr_train(*asked, "--json")
+    # In memory, also where the keywords serve in an index that is away.
+    sets = ("opensearch.url=http://127.0.0.1:9", "serving.into.index=products")
+    ended = cogr_train(*asked, "--json", *(flag for one in sets for flag in ("--set", one)))
     assert ended.status == 0, ended.err
     rows = {row["name"]: row for row in ended.json["rows"]}
     assert list(rows) == ["updated", "written again"]
