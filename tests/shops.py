@@ -185,6 +185,94 @@ def _spelled(number: int) -> str:
     return "".join(syllables[int(digit)] for digit in f"{number:03}") + "x"
 
 
+# A catalogue of parts: sizes, threads, voltages, in three languages
+
+_EIGHTHS = [(1, 8), (1, 4), (3, 8), (1, 2), (3, 4), (5, 8)]
+_INCHES = ('{0}/{1}"', "{0}/{1} in", "{0}/{1} inch", "{0}/{1}-Zoll", "{0}/{1}″")
+_PARTS: Mapping[str, tuple[tuple[str, str, str], tuple[str, ...], list[tuple[Any, ...]]]] = {
+    "HB": (
+        ("hex bolt", "Sechskantschraube", "vis hexagonale"),
+        ("M{0}x{1}", "M{0} x {1} mm", "m{0} {1}mm", "M{0}×{1}"),
+        [(size, length) for size in (4, 5, 6, 8, 10, 12) for length in (10, 16, 20, 25, 30, 40)],
+    ),
+    "TF": (
+        ("tee fitting", "T-Stück", "raccord en té"),
+        tuple(f"{inches} {{2}}" for inches in _INCHES),
+        [(n, d, thread) for n, d in _EIGHTHS for thread in ("NPT", "BSP")],
+    ),
+    "EL": (
+        ("elbow", "Winkel", "coude"),
+        tuple(f"{inches} {{2}}" for inches in _INCHES),
+        [(n, d, thread) for n, d in _EIGHTHS for thread in ("NPT", "BSP")],
+    ),
+    "RL": (
+        ("relay", "Relais", "relais"),
+        ("{0}vdc {1}A", "{0} V DC {1} A", "{0}VDC, {1}A", "{0} v dc {1} amp"),
+        [(volts, amps) for volts in (5, 12, 24, 48, 110) for amps in (2, 6, 10, 16)],
+    ),
+    "FC": (
+        ("filter cartridge", "Filterpatrone", "cartouche filtrante"),
+        ("{0} µm {1} l/min", "{0}um {1}l/min", "{0} micron, {1} litre/min"),
+        [(size, flow) for size in (1, 5, 10, 25, 50) for flow in (2, 5, 20)],
+    ),
+    "BK": (
+        ("beaker", "Becherglas", "bécher"),
+        ("{0}.{1} l", "{0},{1}L", "{0}.{1} liter", "{0}.{1}-litre"),
+        [(whole, tenth) for whole in (1, 2, 3) for tenth in (1, 2, 5, 7)],
+    ),
+}
+"""Code -> names, spellings and sizes of a kind of part."""
+
+
+def parts_records(items: int = 5000) -> tuple[list[Record], list[Record], list[Record]]:
+    """Parts with their numbers, and queries by name, size and number: items, queries and labels.
+    A size is asked for in any spelling and language. The 30 test queries are ten part numbers or
+    beginnings of some, ten sizes, and ten sizes of a kind of part.
+    """
+    draw = random.Random(0)
+    kinds = [(code, size) for code, (_, _, sizes) in _PARTS.items() for size in sizes]
+    rows: list[dict[str, str]] = []
+    of_kind: dict[Any, list[str]] = {}
+
+    def sized(code: str, size: tuple[Any, ...]) -> str:
+        return draw.choice(_PARTS[code][1]).format(*size)
+
+    def named(code: str, size: tuple[Any, ...]) -> str:
+        return f"{draw.choice(_PARTS[code][0])} {sized(code, size)}"
+
+    for number in range(items):
+        code, size = draw.choice(kinds)
+        series, suffix = draw.choice("KTXZ"), f"{draw.choice('ABC')}{number % 10}"
+        sku = f"{code}{series}-{1000 + 7 * number % 8999}-{suffix}"
+        steel = draw.choice(("stainless steel", "zinc", "brass", "Edelstahl", "laiton"))
+        rows.append(
+            {"id": f"i{number}", "title": f"{named(code, size)} {sku}", "text": steel, "sku": sku}
+        )
+        of_kind.setdefault((code, size), []).append(f"i{number}")
+    asked: list[tuple[str, str, list[str]]] = []
+    for kind in draw.choices(kinds, k=200):
+        asked.append((named(*kind), "train", of_kind[kind]))
+    for place, row in enumerate(draw.sample(rows, 10)):
+        begun = row["sku"][: 7 if place % 2 else None]
+        same = [one["id"] for one in rows if one["sku"].startswith(begun)]
+        asked.append((begun.replace("-", draw.choice(("", " ", "-"))).lower(), "test", same))
+    for place, (code, size) in enumerate(draw.sample(kinds, 20)):
+        if place % 2:
+            asked.append((named(code, size), "test", of_kind[code, size]))
+        else:
+            same = [id_ for kind in kinds if kind[1] == size for id_ in of_kind[kind]]
+            asked.append((sized(code, size), "test", same))
+    queries = [
+        {"id": f"q{n}", "text": text, "split": split} for n, (text, split, _) in enumerate(asked)
+    ]
+    labels = [
+        {"query": f"q{n}", "item": id_, "grade": 1}
+        for n, (*_, ids) in enumerate(asked)
+        for id_ in ids
+    ]
+    return [{name: row[name] for name in ("id", "title", "text")} for row in rows], queries, labels
+
+
 def in_memory(
     items: Iterable[Record], queries: Iterable[Record], labels: Iterable[Record]
 ) -> Dataset:

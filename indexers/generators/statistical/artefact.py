@@ -27,6 +27,7 @@ from indexers.generators.statistical.edits import Editor, EditState, QueryToEdit
 from indexers.generators.statistical.item_keywords import (
     PHRASE_WORDS,
     PHRASES,
+    TITLE,
     ItemKeywords,
 )
 from indexers.generators.statistical.keyword_selection import Floats as Floats64
@@ -37,7 +38,12 @@ from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
 from indexers.generators.statistical.ranking.ranker import Ranker
 from indexers.generators.statistical.ranking.text_index import TextIndex, item_text
 from indexers.generators.statistical.ranking.training_queries import TrainingQueries
-from indexers.text import phrases
+from indexers.text import CodeIndex, phrases
+
+MOST_NAMED, LEAST_DIGITS, BEGUN = 20, 3, 0.75
+"""Items that a part number means at most, digits that it has at least ("rush hour 2" is none), and
+the probability of items whose part number begins with it.
+"""
 
 PRIOR = 4.0
 """Weight, in queries, of the prior that confidence equals expected F1."""
@@ -272,6 +278,8 @@ class Artefact:
         for number in np.flatnonzero((trained < 0) & (rows >= 0)):
             items, own_p = found[number]
             found[number] = self._with_labels(items, own_p, int(rows[number]))
+        for number in np.flatnonzero(rows < 0):
+            found[number] = self._named(texts[number]) or found[number]
         for evidence in (self.judged, self.stack):
             if evidence is not None:
                 found = [evidence(query, *one) for query, one in zip(queries, found, strict=True)]
@@ -284,6 +292,21 @@ class Artefact:
         mean[np.searchsorted(union, items)] += p / 2
         mean[np.searchsorted(union, labelled)] += 0.5
         return union, mean
+
+    @cached_property
+    def _codes(self) -> CodeIndex:
+        owned = self.keywords
+        titles = np.flatnonzero(owned.kinds == TITLE)
+        named = ((int(owned.items[at]), owned.keywords[owned.owned[at]]) for at in titles)
+        return CodeIndex.of(chain(enumerate(self.item_ids), named))
+
+    def _named(self, text: str) -> tuple[Ints, Floats] | None:
+        # The items that a part number means: the labels know nothing of it.
+        same, begun = self._codes.find(text)
+        digits = sum(map(str.isdigit, text))
+        if digits < LEAST_DIGITS or not 0 < len(begun) <= MOST_NAMED:
+            return None
+        return begun, np.where(np.isin(begun, same), 1, BEGUN).astype(np.float32)
 
     def _dense(self, items: Ints, p: Floats) -> Floats64:
         """p of all items."""

@@ -50,6 +50,8 @@ PAIR_FEATURES = (
     "title_grams",
     "title_grams_share",
     "title_grams_covered",
+    "numbers_missing",
+    "title_numbers_missing",
     "feedback",
     "profile",
     "profile_least",
@@ -259,7 +261,8 @@ def _near_text(index: TextIndex, batch: QueryBatch, row: Ints, item: Ints) -> di
     """How the texts and titles of candidates match their queries, (pairs,) each.
 
     The shares of the query's idf that a title covers, and of the title's that the query covers, are
-    computed for terms and for 4-grams, which keep stop words and word order.
+    computed for terms and for 4-grams, which keep stop words and word order. Numbers are terms with
+    a digit: missing is their share of the query's idf that is not in the text, or in the title.
     """
     items, local = np.unique(item, return_inverse=True)
 
@@ -278,6 +281,8 @@ def _near_text(index: TextIndex, batch: QueryBatch, row: Ints, item: Ints) -> di
     share = (1 / np.maximum(batch.terms @ index.idf, 1e-9))[row]
     gram_share = (1 / np.maximum(batch.grams @ index.title_gram_idf, 1e-9))[row]
     in_title = of(batch.terms, titles)
+    numbers = (batch.terms @ (index.idf * index.numbers))[row]
+    numbered = scale_columns(binary(counts), index.idf * index.numbers)
     in_title_grams = of(batch.grams, scale_columns(title_grams, index.title_gram_idf))
     gram_covered = 1 / index.title_gram_masses[item]
     return {
@@ -289,6 +294,9 @@ def _near_text(index: TextIndex, batch: QueryBatch, row: Ints, item: Ints) -> di
         "title_grams": in_title_grams * np.sqrt(gram_share) * np.sqrt(gram_covered),
         "title_grams_share": in_title_grams * gram_share,
         "title_grams_covered": in_title_grams * gram_covered,
+        "numbers_missing": (numbers - of(batch.terms, numbered)) * share,
+        "title_numbers_missing": (numbers - of(batch.terms, scale_columns(titles, index.numbers)))
+        * share,
     }
 
 

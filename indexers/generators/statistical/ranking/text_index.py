@@ -311,6 +311,13 @@ class TextIndex:
         return np.log1p((self.n_items - self.df + 0.5) / (self.df + 0.5)).astype(np.float32)
 
     @cached_property
+    def numbers(self) -> Floats:
+        """1 for each term with a digit, else 0, (vocabulary,)."""
+        found = np.zeros(self.counts.shape[1], np.float32)
+        found[: len(self.vocabulary)] = [any(map(str.isdigit, term)) for term in self.vocabulary]
+        return found
+
+    @cached_property
     def gram_idf(self) -> Floats:
         return np.log1p(self.n_items / (column_counts(self.grams) + 0.5)).astype(np.float32)
 

@@ -116,6 +116,25 @@ def test_a_title_is_recognised_by_its_stop_words_and_their_order() -> None:
     assert 0.5 < covered[shares.argmax()] < 1
 
 
+def test_missing_numbers_are_their_share_of_the_querys_idf() -> None:
+    items = [
+        Item("0", "tee 1/2 inch", "steel"),
+        Item("1", "tee", "1/2 inch, brass"),
+        Item("2", "tee 3/4 inch", "steel"),
+    ]
+    queries = ["tee 1/2 inch", "tee"]
+    index = TextIndex.fit(Analyser(), items, queries)
+    sources = TrainingQueries(index, queries, sp.csr_matrix((2, 3), dtype=np.float32))
+    found = candidates(sources, index.batch(queries))
+    names = ("numbers_missing", "title_numbers_missing")
+    missing = found.x[:, [FEATURES.index(name) for name in names]]
+    idf = dict(zip(index.vocabulary, index.idf.tolist(), strict=True))
+    share = idf["1_2"] / (idf["tee"] + idf["1_2"] + idf["inch"])
+    of_first = missing[found.query == 0]
+    np.testing.assert_allclose(of_first, [[0, 0], [0, share], [share, share]], rtol=1e-5, atol=1e-6)
+    assert (missing[found.query == 1] == 0).all()
+
+
 @given(st.lists(st.text(max_size=12), max_size=5))
 def test_character_grams_of_any_text(texts: list[str]) -> None:
     matrix = char_grams(texts)
