@@ -158,6 +158,12 @@ class ForeignIndex(Destination):
         field = field_of(target.field, id_)
         return Merged(id_, target.index, field, found, written, before, query)
 
+    def names(self, place: str, changes: Mapping[str, str], /) -> bool:
+        """Whether a place is this field, by another name of its index."""
+        index, _, field = place.rpartition("/")
+        same = index in (self.target.index, *self.target.state.aliases)
+        return same and field == self.target.field and self.items in changes
+
     @contextmanager
     def prepared(self, changes: Mapping[str, str], say: Say, /) -> Iterator[None]:
         """Write the snapshot's field into the documents and compare it; searches don't use it. For

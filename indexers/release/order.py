@@ -339,6 +339,10 @@ class Destination:
         sides = _sides(self.store, ids)
         return {self.items if side == "item" else side: id_ for side, id_ in sides.items()}
 
+    def names(self, _place: str, _changes: Mapping[str, str], /) -> bool:
+        """Whether a place is another name of the field that changes."""
+        return False
+
     @contextmanager
     def prepared(self, _changes: Mapping[str, str], _say: Say, /) -> Iterator[None]:
         """The slow steps before a switch; for the time of the block nobody undoes them."""
@@ -430,7 +434,7 @@ def release(
         _check_rounds(
             workspace.store, going, serving, say, refused=gate and (place.own or len(ids) > 1)
         )
-        _check_halves(workspace.store, history, changes, seen)
+        _check_halves(place, history, changes, seen)
         if gate and workspace.settings.publish.tolerance < 1:
             verdict = check_gate(workspace, going, serving, held_out, say)
         with _turn(place, changes, f"publish of {' and '.join(going)}", say) as lease:
@@ -493,7 +497,7 @@ def roll_back(
     else:
         number, changes = (None, {}) if finishes else _step_back(place, settled, seen)
     _check_rounds(workspace.store, [*changes.values()], place.pair(seen), say, refused=False)
-    _check_halves(workspace.store, history, changes, seen)
+    _check_halves(place, history, changes, seen)
     with _turn(place, changes, "rollback", say) as lease:
         history = History(workspace.store, place.catalogue)
         now = place.state(history)
@@ -518,7 +522,7 @@ def _step_back(
 ) -> tuple[int, dict[str, str]]:
     number, changed = previous(entries, state, (*SIDES, place.items))
     others = [where for where in changed if "/" in where and where != place.items]
-    if others and "query" in changed:
+    if place.own and others and "query" in changed:
         index, _, field = others[0].rpartition("/")
         raise UserError(
             f"The queries serve together with the field {field} of {index}, which that switch "
@@ -551,7 +555,8 @@ def _switch(
     """Write first, compare and swap: of two processes that hold the lease, one after the other, one
     is refused here or by the cluster, even if it slept in between.
     """
-    entries, after = history.entries, _named({**now, **changes})
+    twins = {where: changes[place.items] for where in now if place.names(where, changes)}
+    entries, after = history.entries, _named({**now, **changes, **twins})
     made: Entry = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "by": lease.holder,
@@ -639,14 +644,16 @@ def _paired(history: History) -> list[str]:
     return history.newest.get("paired", []) if history.newest else []
 
 
-def _check_halves(store: Store, history: History, changes: Mapping[str, str], state: State) -> None:
+def _check_halves(
+    place: Destination, history: History, changes: Mapping[str, str], state: State
+) -> None:
     """Queries and a field that were published together have one file of rules, or stay."""
-    if "query" not in changes:
+    if not place.own or "query" not in changes:
         return
-    before, after = (_rules_digest(store, id_) for id_ in (state.get("query"), changes["query"]))
-    for place in _paired(history):
-        if place not in changes and state.get(place) and before != after:
-            index, _, field = place.rpartition("/")
+    was, now = (_rules_digest(place.store, one) for one in (state.get("query"), changes["query"]))
+    for where in _paired(history):
+        if state.get(where) and was != now:
+            index, _, field = where.rpartition("/")
             raise UserError(
                 f"{changes['query']} has other rules than the field {field} of {index}, which "
                 f"serves with the queries; give --into {index}, so that both are switched."

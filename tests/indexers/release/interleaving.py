@@ -20,7 +20,7 @@ from cogr.errors import CogrError
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 
-PATIENT, ASLEEP = 0.6, 4.0
+PATIENT, ASLEEP = 0.6, 6.0
 """Seconds for which a command is held, or sleeps, where the other one waits for it."""
 REQUESTS = {
     Store: ("read", "write", "create", "swap", "list", "exists", "remove", "open"),
@@ -152,10 +152,10 @@ def requests_so_far() -> int:
 
 
 def orders(worlds: Callable[[], World], *names: str, found: dict[Order, Any]) -> None:
-    """Find what one command alone gives, and both, one after the other; None for an impossible
+    """Find what no command gives, one alone, and both, one after the other; None for an impossible
     order, such as to publish what was pruned.
     """
-    for order in (*((name,) for name in names), names, names[::-1]):
+    for order in ((), *((name,) for name in names), names, names[::-1]):
         if order in found:
             continue
         world, ended = worlds(), [Outcome() for _ in order]
@@ -186,7 +186,6 @@ def interleavings(
             done = tuple(n for n, one in zip(pair, outcomes, strict=True) if not one.error)
             told = f"{pair}, held at {at} of {count}: {outcomes}"
             assert not any(one.error.startswith("BUG") for one in outcomes), told
-            assert done, told
             found, wanted = world.found, [serial[done], serial[done[::-1]]]
             assert found in wanted, f"{told}\nfound {found}\nwanted {wanted}"
             ended[" and ".join(done)] += 1

@@ -256,8 +256,8 @@ def bucket(
     folder, waiting = template
     numbers = iter(range(100_000))
     monkeypatch.setitem(REQUESTS, s3fs.S3FileSystem, ("pipe_file", "rm"))
-    monkeypatch.setattr("indexers.lease.CATALOGUE_SECONDS", 0.4)
-    monkeypatch.setattr("indexers.rebuild.run.REBUILD_SECONDS", 0.4)
+    monkeypatch.setattr("indexers.lease.CATALOGUE_SECONDS", 1.0)
+    monkeypatch.setattr("indexers.rebuild.run.REBUILD_SECONDS", 1.0)
 
     def made() -> World:
         number = next(numbers)
@@ -478,7 +478,7 @@ def asleep(
     """The same, in stores without locks of a host; a lease is short there."""
     folder = tmp_path / "shop"
     shutil.copytree(template[0], folder, ignore=shutil.ignore_patterns(".cogr"))
-    monkeypatch.setattr("indexers.lease.CATALOGUE_SECONDS", 0.4)
+    monkeypatch.setattr("indexers.lease.CATALOGUE_SECONDS", 1.0)
 
     def made() -> Team:
         team = team_in(folder, Store(f"memory://{uuid.uuid4().hex}"), cluster)

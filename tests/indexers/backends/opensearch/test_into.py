@@ -230,6 +230,13 @@ def test_switching_rolling_back_and_leaving_old_fields_out(
     assert pruned["in_use"][new.id].endswith(f"serves in {products.alias}/cogr_keywords")
 
 
+def items_and_queries(products: Products) -> list[str]:
+    """What serves."""
+    place = products.place()
+    state = place.state(History(products.workspace.store, place.catalogue))
+    return [str(id_) for id_ in place.pair(state).values()]
+
+
 def test_queries_and_field_have_one_history_and_one_file_of_rules(
     products: Products, cogr_index: Command, tmp_path: Path
 ) -> None:
@@ -278,6 +285,15 @@ def test_queries_and_field_have_one_history_and_one_file_of_rules(
         assert serves() == ({"one"}, {"one"})
     ruled("add,,a-1,three", "add,a seat,,three")
     run("publish", *into)
+    assert serves() == ({"three"}, {"three"})
+    # By the name of the index too, as before an alias moves to it: one place by two names, which
+    # keeps neither new rules nor the way back.
+    by_index = ("--into", products.index)
+    run("publish", *items_and_queries(products), "--no-gate", *by_index, rules=False)
+    ruled("add,,a-1,one", "add,a seat,,one")
+    run("publish", *into)
+    assert serves() == ({"one"}, {"one"})
+    run("rollback", *into)
     assert serves() == ({"three"}, {"three"})
 
 
