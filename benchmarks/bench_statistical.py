@@ -68,7 +68,7 @@ from numpy.typing import NDArray
 
 from cogr.datasets import load_dataset
 from cogr.datasets.changes import Changes
-from cogr.keywords import self_keyword
+from cogr.keywords import folded, self_keyword
 from cogr.metrics import f1_of, full_set, ranked
 from cogr.records import Dataset, Query, Split
 from cogr.settings import load_settings
@@ -612,7 +612,7 @@ def later(dataset: Dataset, new: frozenset[str]) -> Dataset:
 def click_gains(name: str, seed: int, split: Split) -> Iterator[Row]:
     """Rows for queries with clicks, and for the same queries without."""
     dataset = load(name)
-    texts = {self_keyword(query.text) for query in dataset.queries[split]}
+    texts = {folded(query.text) for query in dataset.queries[split]}
     found: dict[str, list[NDArray[np.float64]]] = {"": [], "with clicks": [], "without clicks": []}
     for more in range(seed, seed + SEEDS):
         blind = fit(dataset, seed=more)
@@ -638,7 +638,7 @@ def clicked(dataset: Dataset, artefact: Artefact, seed: int) -> dict[str, dict[s
     rng, index, found = np.random.default_rng(seed), artefact.index, {}
     queries = dataset.all_queries()
     for query in queries:
-        scores = (index.batch([self_keyword(query.text)]).terms @ index.bm25).tocsr()
+        scores = (index.batch([folded(query.text)]).terms @ index.bm25).tocsr()
         first = scores.indices[np.argsort(-scores.data, kind="stable")[:20]]
         relevant = np.array(sorted(artefact.numbers[id_] for id_ in dataset.relevant[query.id]))
         some = rng.permutation(relevant)[: (relevant.size + 1) // 2]

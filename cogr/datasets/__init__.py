@@ -157,11 +157,10 @@ def _jsonl(path: Path, _name: str, _builder: Builder) -> Records:
 
 def _csv(path: Path, name: str, builder: Builder) -> Records:
     if name != "items":
-        return Sheet.of(
-            path, *(("id", "text") if name == "queries" else ("query", "item"))
-        ).records()
+        named = ("id", "text") if name == "queries" else ("query", "item")
+        return Sheet.of(path, *named, notes=builder.notes).records()
     columns = builder.options.columns
-    sheet = Sheet.open(path, columns.read())
+    sheet = Sheet.open(path, columns.read(), builder.notes)
     sheet.need(columns.id, "dataset.columns.id")
     builder.has_fields([column for column in sheet.header if column], 0)
     shopify = columns.id == "Handle" and "Option1 Value" in sheet.header

@@ -10,6 +10,7 @@ columns. Double quotes quote cells, which may hold delimiters and line ends.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import difflib
 import gzip
@@ -17,6 +18,7 @@ import io
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -207,19 +209,27 @@ class Sheet:
     path: Path
     delimiter: str
     header: tuple[str, ...]
+    encoding: str = "utf-8-sig"
 
     @classmethod
-    def open(cls, path: Path, wanted: Collection[str] = ()) -> Sheet:
+    def open(
+        cls, path: Path, wanted: Collection[str] = (), notes: Counter[str] | None = None
+    ) -> Sheet:
         """Detect delimiter and header of a table.
 
         Args:
             wanted: columns that it should have, which help to find the delimiter.
+            notes: counts a file that is read as cp1252, as old spreadsheets write it; without them
+                every file must be UTF-8.
 
         Raises:
             DataError: it is empty, damaged or not UTF-8, or it names a column twice.
         """
+        encoding = "cp1252" if notes is not None and _is_cp1252(path) else cls.encoding
+        if notes is not None and encoding == "cp1252":
+            notes[CP1252] += 1
         with open_bytes(path) as file:
-            head = io.TextIOWrapper(file, "utf-8-sig").read(_HEAD)
+            head = io.TextIOWrapper(file, encoding).read(_HEAD)
         headers = {choice: _first_row(head, choice) for choice in DELIMITERS}
         delimiter = max(
             headers, key=lambda one: (len({*wanted} & {*headers[one]}), len(headers[one]))
@@ -232,12 +242,12 @@ class Sheet:
             raise DataError(
                 f"{path}, line 1: the header names {twice!r} twice; give each column its own name."
             )
-        return cls(path, delimiter, header)
+        return cls(path, delimiter, header, encoding)
 
     @classmethod
-    def of(cls, path: Path, *columns: str) -> Sheet:
+    def of(cls, path: Path, *columns: str, notes: Counter[str] | None = None) -> Sheet:
         """A table that has these columns. Raises as `open`, and DataError where it lacks one."""
-        sheet = cls.open(path, columns)
+        sheet = cls.open(path, columns, notes)
         for column in columns:
             sheet.need(column)
         return sheet
@@ -287,7 +297,7 @@ class Sheet:
         csv.field_size_limit(LONGEST)
         taken: list[str] = []
         with open_bytes(self.path) as file:
-            text = io.TextIOWrapper(file, "utf-8-sig")
+            text = io.TextIOWrapper(file, self.encoding)
             reader = csv.reader(_kept(text, taken), delimiter=self.delimiter)
             try:
                 for row in reader:
@@ -337,6 +347,32 @@ class Sheet:
             f"{place}: the row has {len(row)} columns where {len(self.header)} are expected; "
             f"separate the columns by {called}, and put a text that holds one in double quotes."
         )
+
+
+CP1252 = "files that are no UTF-8, read as cp1252"
+_LETTERS = rb"[A-Za-z\xc0-\xd6\xd8-\xf6\xf8-\xfe]+"
+_SIGNS = rb"[\x80\x85\x91-\x97\x99\xa0\xa3\xa7\xa9\xab\xae\xb0\xb2-\xb5\xb7\xbb-\xbe\xd7]"
+
+
+def _is_cp1252(path: Path) -> bool:
+    """Whether a file is no UTF-8 and reads as a Western language in cp1252: nothing but its letters
+    and usual signs, nothing that is UTF-8, and words with such letters have as many others.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with open_bytes(path) as file:
+        try:
+            while part := file.read(1 << 20):
+                decoder.decode(part)
+            return False
+        except UnicodeDecodeError:
+            pass
+    with open_bytes(path) as file:
+        raw = file.read()
+    words = b"".join(word for word in re.findall(_LETTERS, raw) if not word.isascii())
+    ascii_ = len(re.sub(rb"[^A-Za-z]", b"", words))
+    rest = re.sub(_SIGNS, b"", re.sub(_LETTERS, b"", raw))
+    torn = re.search(rb"[\xc2-\xc5][\x80-\xbf]|\xe2[\x80-\xbf]{2}", raw)
+    return rest.isascii() and 2 * ascii_ >= len(words) and not torn
 
 
 def _kept(lines: Iterable[str], taken: list[str]) -> Iterator[str]:

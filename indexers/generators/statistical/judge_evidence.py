@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from cogr.keywords import self_keyword
+from cogr.keywords import folded, self_keyword
 from cogr.records import Item, Query
 from indexers.generators.judging import Pair, YesOrNo
 from indexers.generators.statistical import FOLDS
@@ -288,7 +288,7 @@ def _answers(
     """Log-odds of each query's candidates; nan where none are known."""
     ids = artefact.item_ids
     pairs = {
-        (one.query.id, item): Pair(Query(one.query.id, self_keyword(one.query.text)), known)
+        (one.query.id, item): Pair(Query(one.query.id, folded(one.query.text)), known)
         for one in asked
         for item in one.items[one.near].tolist()
         if (known := items.get(ids[item]))

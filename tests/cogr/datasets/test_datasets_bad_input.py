@@ -84,7 +84,7 @@ BAD = [
     ("csv", "items", "=id;title\n1", "line 2: the row has 1 columns .* by semicolons"),
     ("csv", "items", "1,b", "line 3: the item id '1' is already taken by .*line 2 and has other"),
     ("csv", "items", ",b", "line 3: the record has no 'id'"),
-    ("csv", "items", b"2,St\xfchle", r"items.csv, line 3: .* .byte 5, in cp1252 .*Stühle"),
+    ("csv", "items", b"2,St\xffhle", r"items.csv, line 3: .* .byte 5, in cp1252 .*Stÿhle"),
     ("csv", "items", gzip.compress(b"id\n")[:-6], "items.csv.gz is cut off or damaged"),
     ("beir", "qrels/train", "=q1\ta\t1", "line 1: the header has no column 'query-id'"),
     ("beir", "qrels/train", "=", "train.tsv has no header line"),

@@ -295,3 +295,39 @@ def test_columns_may_be_paths_into_objects(tmp_path: Path, format: str) -> None:
     assert dataset.unread == {}
     with pytest.raises(SettingsError, match=r"dataset.columns.title names 'title.en', which no it"):
         load_dataset(format, tmp_path, Options(columns=Columns("sku.id", "title.en")))
+
+
+@pytest.mark.parametrize(
+    ("title", "encoding", "read"),
+    [
+        ("Größe 40 – 5 €", "cp1252", True),
+        ("crème brûlée à l’orange", "cp1252", True),
+        ("señor", "latin-1", True),
+        ("Größe", "utf-8", False),
+        ("Привет мир", "cp1251", None),
+        ("żółć łąka", "cp1250", None),
+        ("Größe", "utf-16", None),
+        ("ramen ÿ", "cp1252", None),
+        ("Größe", "mac_roman", None),
+    ],
+)
+def test_sheets_of_western_windows_are_read_and_said(
+    tmp_path: Path, title: str, encoding: str, read: bool | None
+) -> None:
+    folder = write(tmp_path, f"id,title\n1,{title}\n2,plain\n", encoding)
+    if read is None:
+        with pytest.raises(DataError, match=r"items.csv, line .: the text is not UTF-8"):
+            load(folder, (), Columns())
+        return
+    dataset = load(folder, (), Columns())
+    assert [item.title for item in dataset.items] == [title, "plain"]
+    assert dataset.notes == ({"files that are no UTF-8, read as cp1252": 1} if read else {})
+    assert len(remarks(dataset)) == read
+
+
+def test_a_sheet_of_two_encodings_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "items.csv").write_bytes(
+        "id,title\n1,Größe\n2,".encode() + "süß\n".encode("cp1252")
+    )
+    with pytest.raises(DataError, match="line 3: the text is not UTF-8"):
+        load(tmp_path, (), Columns())
