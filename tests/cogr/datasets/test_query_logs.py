@@ -86,7 +86,7 @@ def test_an_access_log_gives_searches_and_clicks(tmp_path: Path) -> None:
     }
     assert found.left_out == {"queries with an e-mail address": 1}
     log.write_text(ACCESS)
-    with pytest.raises(DataError, match="log is the log of a web server; name --item-path"):
+    with pytest.raises(DataError, match="log is the log of a web server, which cogr-ops shadow and"):
         read_whole_log([log])
 
 

@@ -30,7 +30,7 @@ from tests.shops import write_jsonl
         (("rebuild", "--side", "item", "--generator", "magic"), "'magic' is not one of"),
         (("rebuild", "--side", "item", "--limit", "0"), "--limit"),
         (("search", " "), "The query is empty"),
-        (("search", "sofa"), "No item snapshot serves yet: run cogr-index rebuild --side item"),
+        (("search", "sofa"), "No item snapshot serves: run cogr-index rebuild --side item"),
         (("publish", "item-r000-000000000000"), "no snapshot 'item-r000-000000000000'"),
         (("rollback",), "Nothing was published before"),
         (("verify",), "Nothing serves yet"),
