@@ -73,7 +73,7 @@ class ForeignIndex(Destination):
         super().__init__(workspace)
         if not isinstance(self.backend, OpenSearchBackend):
             raise UserError(
-                "--into writes to an index in OpenSearch; set opensearch.url to its cluster."
+                "An index of your own is in OpenSearch; set opensearch.url to its cluster."
             )
         into = workspace.settings.serving.into
         self._cluster = self.backend.cluster
@@ -117,7 +117,7 @@ class ForeignIndex(Destination):
         """
         self._queries = any(side_of(id_) == "query" for id_ in ids)
         if self._queries and len(ids) == 1:
-            raise UserError("--into takes an item snapshot, alone or with its query snapshot.")
+            raise UserError("Name an item snapshot, too; the queries are published with it.")
         gate = gate and bool(ids)
         released = release(self.workspace, ids, gate=gate, say=say, into=self)
         return self._outcome(released, say)
@@ -222,8 +222,8 @@ class ForeignIndex(Destination):
             raise UserError(
                 f"No document of {target.index} has the id of an item of {id_}: documents are "
                 f"called {', '.join(map(repr, theirs)) or 'nothing, since there are none'}, items "
-                f"{', '.join(map(repr, ours))}; name the field that holds the item's id, as by "
-                "--id-field sku. Nothing was written."
+                f"{', '.join(map(repr, ours))}; name the field that holds the item's id in "
+                "serving.into.id_field, such as sku. Nothing was written."
             )
         name = add_field(self._cluster, target, id_)
         fields = [field_of(target.field, one) for one in (id_, kept) if one]

@@ -94,20 +94,21 @@ def open_target(cluster: Cluster, name: str, field: str, id_field: str = "_id") 
     """
     if not _FIELD.fullmatch(field):
         raise UserError(
-            f"--field {field!r} is not a field name; use small letters, digits and underscores."
+            f"serving.into.field {field!r} is not a field name; use small letters, digits and "
+            "underscores."
         )
     doing = f"looking at the index {name}"
     found = cluster.call("GET", f"/{name}", doing=doing, missing_ok=True) or {}
     if len(found) != 1:
         names = ", ".join(sorted(found)) or "nothing"
         raise UserError(
-            f"{name} names {names} at {cluster.url}; give --into one index, or an alias of one."
+            f"{name} names {names} at {cluster.url}; name one index, or an alias of one."
         )
     ((index, answer),) = found.items()
     state = IndexState.read(index, answer)
     for flaw in _flaws(state):
         raise UserError(
-            f"The index {index} {flaw}; give --into another index that holds your products, or "
+            f"The index {index} {flaw}; name another index that holds your products, or "
             "publish to an index of CoGR's own."
         )
     _check_fields(state, field)
@@ -119,8 +120,8 @@ def _check_id_field(state: IndexState, id_field: str) -> None:
     type_ = field_in(state.properties, id_field).get("type")
     if id_field != "_id" and type_ not in _ID_TYPES:
         raise UserError(
-            f"--id-field {id_field!r} is {f'of type {type_}' if type_ else 'not a field'} in the "
-            f"index {state.name}; give a field of keywords or whole numbers, such as sku."
+            f"serving.into.id_field {id_field!r} is "
+            f"{f'of type {type_}' if type_ else 'not a field'} in the index {state.name}; give a field of keywords or whole numbers, such as sku."
         )
 
 
@@ -137,7 +138,7 @@ def _check_fields(state: IndexState, field: str) -> None:
     if path and not snapshot_of(field, path):
         raise UserError(
             f"The index {state.name} has a field {field} that is an alias of {path}, which CoGR "
-            "did not make; choose another --field."
+            "did not make; choose another serving.into.field."
         )
     for name, made in state.properties.items():
         wanted = "alias" if name == field else "keyword" if snapshot_of(field, name) else None
@@ -145,7 +146,7 @@ def _check_fields(state: IndexState, field: str) -> None:
             raise UserError(
                 f"The index {state.name} has a field {name} of type {made.get('type', 'object')} "
                 "that CoGR did not make; leave it out of the copy of the documents, copy the "
-                "mapping too, or choose another --field."
+                "mapping too, or choose another serving.into.field."
             )
 
 

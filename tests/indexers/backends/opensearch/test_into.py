@@ -504,7 +504,7 @@ def test_what_can_not_be_a_target_is_refused(products: Products) -> None:
     cluster.call("PUT", f"/{products.index}-odd", body=body, doing="making another")
     with pytest.raises(UserError, match="scores keywords otherwise than BM25"):
         open_target(cluster, f"{products.index}-odd", "f")
-    with pytest.raises(UserError, match="names .*, .*; give --into one index"):
+    with pytest.raises(UserError, match="names .*, .*; name one index"):
         open_target(cluster, f"{products.index}*", "f")
     # A name that searches of the team's own use.
     body = {"properties": {"f": {"type": "alias", "path": "title"}}}
