@@ -121,7 +121,8 @@ def _check_id_field(state: IndexState, id_field: str) -> None:
     if id_field != "_id" and type_ not in _ID_TYPES:
         raise UserError(
             f"serving.into.id_field {id_field!r} is "
-            f"{f'of type {type_}' if type_ else 'not a field'} in the index {state.name}; give a field of keywords or whole numbers, such as sku."
+            f"{f'of type {type_}' if type_ else 'not a field'} in the index {state.name}; "
+            "give a field of keywords or whole numbers, such as sku."
         )
 
 
