@@ -90,6 +90,10 @@ _OWNERS, _SUMS = "owners.npy", "sums.json"
 INDEXES = "text_index"
 """The folder of the store that keeps indexes of items' texts."""
 _TIERS: Sequence[Tier] = ("set", "more")
+_SWITCHED = (
+    "Another process has switched or removed a snapshot meanwhile; this one has switched nothing. "
+    "Run the same command again."
+)
 
 
 @dataclass(frozen=True)
@@ -274,10 +278,11 @@ class MemoryBackend:
         check_normalisers({one.id: one.normaliser for one in manifests if one})
         same = expected is None or before.items() >= expected.items()
         if not same or not (pair == before or self._store.swap(_SERVING, content, as_json(pair))):
-            raise LockedError(
-                "Another process has switched meanwhile; this one has switched nothing. Run the "
-                "same command again."
-            )
+            raise LockedError(_SWITCHED)
+        if not all(map(self._note, snapshots.values())):
+            # A prune removed one while this process slept; and `delete` looks after it removed.
+            self._store.swap(_SERVING, as_json(pair), as_json(before))
+            raise LockedError(_SWITCHED)
         return {side: before[side] for side in snapshots}
 
     def serving(self) -> Mapping[Side, str | None]:
@@ -346,12 +351,15 @@ class MemoryBackend:
 
     def delete(self, snapshot: str) -> None:
         """Forget a pushed snapshot. Raises SnapshotError while it serves."""
-        self._pushed(snapshot)
-        if snapshot in self.serving().values():
+        note, serves = self._pushed(snapshot), snapshot in self.serving().values()
+        if not serves:
+            self._store.remove(_note_path(snapshot))
+            if serves := snapshot in self.serving().values():
+                self._store.write_json(_note_path(snapshot), note)
+        if serves:
             raise SnapshotError(
                 f"Snapshot {snapshot} serves; publish another one before deleting it."
             )
-        self._store.remove(_note_path(snapshot))
         self.close()
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from cogr.errors import LockedError
+from cogr.errors import LockedError, SnapshotError
 from cogr.records import Side
 from cogr.snapshots import Row, open_snapshot
 from cogr.store import Store
@@ -334,6 +334,40 @@ def test_a_call_that_comes_late_changes_no_alias(
                 (partial(slow.delete, new.id) if late == "a removal" else action)()
         assert direct.serving() == {"item": came, "query": None}
         assert {one.id for one in (old, new, other)} <= {one.snapshot for one in direct.list()}
+
+
+def test_a_publish_that_slept_beside_a_removal_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just before the one writes what serves, the other one removes that; and the other way
+    round.
+    """
+    store = Store(tmp_path)
+    backend, other = MemoryBackend(store), MemoryBackend(store)
+    old, new = (frozen(store, "item", [Row("a", "A", (f"k{n}",))]) for n in range(2))
+    for one in (old, new):
+        order.push_and_verify(backend, one)
+    backend.publish({"item": old.id})
+
+    def beside(name: str, action: Callable[[], Any]) -> None:
+        real = getattr(Store, name)
+
+        def first(*given: Any) -> Any:
+            monkeypatch.undo()
+            action()
+            return real(*given)
+
+        monkeypatch.setattr(Store, name, first)
+
+    beside("remove", partial(other.publish, {"item": new.id}))
+    with pytest.raises(SnapshotError, match="serves"):
+        backend.delete(new.id)
+    assert backend.serving()["item"] == new.id
+    backend.publish({"item": old.id})
+    beside("swap", partial(other.delete, new.id))
+    with pytest.raises(LockedError):
+        backend.publish({"item": new.id})
+    assert backend.serving()["item"] == old.id
 
 
 @dataclass
