@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from indexers.generators.statistical import generator as statistical
+from cogr.settings import indexing
 from tests.commands import Command, done
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
 from tests.shops import DATASET
@@ -27,7 +27,7 @@ def labelled(shop: Path) -> Path:
 
 @pytest.fixture
 def without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistical, "find_spec", lambda name: None)
+    monkeypatch.setattr(indexing, "find_spec", lambda name: None)
 
 
 REBUILD = ("rebuild", "--side", "item")
@@ -45,8 +45,8 @@ def test_auto_with_labels_and_without_the_extra_says_what_to_install(
     assert not (labelled / ".cogr" / "snapshots").exists()
     named = done(cogr_index, *REBUILD, "--generator", "extractive")
     assert (named["generator"]["kind"], named["why"]) == ("extractive", "asked for by name")
-    # Who only searches needs no extra: the query side is not there, and nothing can write it now.
-    assert done(cogr_index, "search", "metal bookshelf")["source"] == "none"
+    # Who only searches needs no extra: what wrote the items writes the query's keywords.
+    assert done(cogr_index, "search", "metal bookshelf")["source"] == "model"
 
 
 def test_a_rebuild_says_which_generator_wrote_and_why(labelled: Path, cogr_index: Command) -> None:
