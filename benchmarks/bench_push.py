@@ -2,10 +2,15 @@
 alternating, medians.
 
     python benchmarks/bench_push.py [--url http://localhost:9200] [--items 300000] [--repeat 3]
+        [--texts 60]
 
 The push is timed whole: create, bulk, refresh, merge, count, write block. The baseline only
 sends and refreshes. Both sides' documents, mapping, chunk size and number of threads are the same.
-Prints one JSON object.
+With --texts, items have titles of 6 words and texts of so many, drawn as keywords are, and another
+thing is measured: a push with the texts beside one without them, in CPU seconds of node and client,
+and the megabytes of both indexes; then searches of what was pushed (5 keywords, 3 words of an item,
+the whole answer) in turn with a team's own `multi_match` of `title^2` and `text` over the same
+items. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -19,16 +24,30 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Provenance, Row, Snapshot
+from cogr.snapshots.texts import TextsWriter
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
+from indexers.backends import Words
 from indexers.backends.opensearch.client import BULK_THREADS, TIMEOUT, Cluster
-from indexers.backends.opensearch.indexes import documents, index_settings, mapping, meta_of
-from indexers.backends.opensearch.push import CHUNK_DOCUMENTS, push
+from indexers.backends.opensearch.indexes import (
+    IndexState,
+    documents,
+    index_settings,
+    mapping,
+    merge,
+    meta_of,
+    pushed_index,
+    stats,
+)
+from indexers.backends.opensearch.push import CHUNK_DOCUMENTS, push, write_documents
+from indexers.backends.opensearch.search import ask, search_body
 from ops.servers import OpenSearchSpec, start, stop
 
 PREFIX = "cogr-bench"
@@ -51,6 +70,109 @@ def rows(items: int, seed: int = 0) -> Iterator[Row]:
         )
 
 
+def with_texts(store: Store, items: int, words: int, *, kept: bool) -> Snapshot:
+    """A snapshot of items with such titles, and with texts where they are `kept`."""
+    draw = np.random.default_rng(1)
+    odds = np.arange(1, VOCABULARY + 1) ** -ZIPF
+    cumulative = np.cumsum(odds / odds.sum())
+
+    def drawn(count: int) -> str:
+        found = np.searchsorted(cumulative, draw.random(count))
+        return " ".join(f"wo{int(word):05d}rd" for word in found)
+
+    with TextsWriter(store) as writer:
+
+        def titled() -> Iterator[Row]:
+            for row in rows(items):
+                title, text = drawn(6), drawn(words)
+                yield replace(row, text=title, body=writer.add([text])[0] if kept else "")
+
+        provenance = lambda: Provenance(texts=writer.keep() if kept else None)  # noqa: E731
+        return write_snapshot(store, "item", titled(), provenance)
+
+
+SEARCHES = 300
+TEAM = f"{PREFIX}-team"
+
+
+def beside_texts(cluster: Cluster, items: int, words: int, repeat: int) -> dict[str, Any]:
+    """Pushes with texts and without, in turn, and searches."""
+    found: dict[str, Any] = {"items": items, "words": words}
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(folder)
+        kinds = {"titles": False, "texts": True}
+        made = {name: with_texts(store, items, words, kept=kept) for name, kept in kinds.items()}
+        times: dict[str, list[float]] = {name: [] for name in made}
+        for _ in range(repeat):
+            for name, snapshot in made.items():
+                before = cpu_seconds(cluster)
+                pushed = push(cluster, snapshot)
+                times[name].append(cpu_seconds(cluster) - before)
+                print(f"{name}: {pushed.seconds:.1f} s, CPU {times[name][-1]:.1f}", file=sys.stderr)
+                size = stats(cluster, pushed.index, "store")["store"]["size_in_bytes"]
+                found[f"{name}_mb"] = round(size / 1e6, 1)
+                cluster.call("DELETE", f"/{pushed.index}", doing="cleaning up")
+        found |= {
+            f"push_{name}_cpu_s": round(statistics.median(of), 1) for name, of in times.items()
+        }
+        snapshot = made["texts"]
+        state = pushed_index(cluster, push(cluster, snapshot).index.removeprefix(ITEMS))
+        fill_team(cluster, snapshot)
+        found |= timed_searches(cluster, state, snapshot)
+        cluster.call("DELETE", f"/{PREFIX}-*", doing="cleaning up")
+    return found
+
+
+ITEMS = f"{PREFIX}-items-"
+
+
+def cpu_seconds(cluster: Cluster) -> float:
+    """Of the node and of this process, so that other work on the machine does not count."""
+    nodes = cluster.call("GET", "/_nodes/stats/process", doing="reading the node's CPU")["nodes"]
+    spent = sum(node["process"]["cpu"]["total_in_millis"] for node in nodes.values())
+    return float(spent / 1e3 + time.process_time())
+
+
+def fill_team(cluster: Cluster, snapshot: Snapshot) -> None:
+    """The same items in a team's own index."""
+    text = {"type": "text", "analyzer": "english"}
+    body = {
+        "settings": {"number_of_shards": 1, "number_of_replicas": 0},
+        "mappings": {"properties": {"title": text, "text": text}},
+    }
+    cluster.call("PUT", f"/{TEAM}", body=body, doing="making the team's index")
+    named = (
+        (id_, {"title": one["text"], "text": one["whole_text"][-1]})
+        for id_, one in documents(snapshot)
+    )
+    write_documents(cluster, TEAM, named)
+    merge(cluster, TEAM)
+
+
+def timed_searches(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> dict[str, float]:
+    """Milliseconds of the p50 and the p99 of both searches, in turn, each query once."""
+    draw = np.random.default_rng(2)
+    chosen = draw.choice(snapshot.manifest.entities, SEARCHES, replace=False)
+    times: dict[str, list[float]] = {"team": [], "ours": []}
+    for row, (_, document) in zip(snapshot.rows(chosen), documents(snapshot, chosen), strict=True):
+        words = " ".join(draw.choice(document["whole_text"][-1].split(), 3))
+        keywords = list(draw.choice(row.keywords, 5, replace=False))
+        fields = {"query": words, "fields": ["title^2", "text"]}
+        asked = {
+            "team": (TEAM, {"query": {"multi_match": fields}, "track_total_hits": True}),
+            "ours": (state.name, search_body(keywords, 10, Words(words))),
+        }
+        for name, (index, body) in asked.items():
+            started = time.perf_counter()
+            ask(cluster, index, {**body, "_source": False})
+            times[name].append((time.perf_counter() - started) * 1e3)
+    return {
+        f"{name}_p{part}_ms": round(float(np.percentile(of, part)), 2)
+        for name, of in times.items()
+        for part in (50, 99)
+    }
+
+
 def timed_push(cluster: Cluster, snapshot: Snapshot) -> float:
     """Seconds of one push from nothing."""
     pushed = push(cluster, snapshot)
@@ -67,7 +189,7 @@ def timed_baseline(cluster: Cluster, snapshot: Snapshot, url: str) -> float:
     client = OpenSearch([url], timeout=TIMEOUT, pool_maxsize=BULK_THREADS + 1)
     meta = meta_of(snapshot.manifest, settings.text_analyzer)
     body = {
-        "settings": index_settings(settings.shards),
+        "settings": index_settings(settings.shards, settings.text_analyzer),
         "mappings": mapping(snapshot.side, cluster.version, meta),
     }
     client.indices.create(index=BASELINE, body=body)
@@ -111,8 +233,13 @@ def main() -> None:
         default="standard",
         help="opensearch.text_analyzer",
     )
+    parser.add_argument("--texts", type=int, default=0, metavar="WORDS")
     options = parser.parse_args()
     with node(options.url) as url:
+        if options.texts:
+            cluster = Cluster(OpenSearchSettings(url=url, prefix=PREFIX))
+            print(json.dumps(beside_texts(cluster, options.items, options.texts, options.repeat)))
+            return
         measure(url, options.items, options.repeat, options.text_analyzer)
 
 
