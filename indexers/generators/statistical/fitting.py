@@ -267,7 +267,9 @@ def _of_hidden(
     """
     pairs, ranker = training.hidden, artefact.ranker
     p, logits = ranker.probabilities(pairs, training.rows), ranker.known(pairs.x)
-    numbers = np.array([artefact.keywords.ids.find(query.text) for query in artefact.queries])
+    numbers = np.array(
+        [artefact.keywords.ids.find(self_keyword(query.text)) for query in artefact.queries]
+    )
     banned = [numbers[(training.groups == group) & (numbers >= 0)] for group in range(FOLDS)]
     found, known = [], np.zeros(drawn.size)
     starts = np.searchsorted(pairs.query, np.arange(training.rows.size + 1))
