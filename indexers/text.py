@@ -227,11 +227,15 @@ class Analyser:
         """Stems of `words`, one for each word, for phrases."""
         return [self.stem(word) for word in self.words(text)]
 
+    def spelled(self, text: str) -> str:
+        """A text with numbers, units and signs in one spelling (`SIGNS`, `RULES`)."""
+        return _ruled(text.translate(self.capitals))
+
     def terms(self, text: str) -> list[str]:
         """Stems for matching: a compound's parts, numbers and units apart and one in all their
         spellings (`SIGNS`, `RULES`, `UNITS`). A cluster's analyser gives the same.
         """
-        text = _ruled(text.translate(self.capitals))
+        text = self.spelled(text)
         found = _ASCII_TERM.findall(text.lower()) if text.isascii() else _read(_TERM, text)
         named = (UNITS.get(word, word) for word in found)
         return [self.stem(word) for word in named if word not in self.stop_words]

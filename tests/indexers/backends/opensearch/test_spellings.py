@@ -18,9 +18,12 @@ from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import (
     OWN_CODES,
+    OWN_SPELLED,
     OWN_WORDS,
+    WORDS,
     code_analysis,
     index_settings,
+    spelled,
 )
 from indexers.backends.opensearch.search import TIER, blended_body
 from indexers.backends.opensearch.serving import fields_of
@@ -162,6 +165,10 @@ def test_a_clusters_terms_are_those_of_memory(cluster: Cluster) -> None:
         text = "".join(draw.choices(parts, k=draw.randint(1, 14)))
         body = {"analyzer": OWN_WORDS, "text": text}
         answer = cluster.call("POST", path, body=body, doing="")
+        assert [one["token"] for one in answer["tokens"]] == analyser.terms(text), text
+        ((_, sent),) = spelled([("1", {WORDS: [text]})], {"text_analyzer": "english"})
+        whole = {"analyzer": OWN_SPELLED, "text": sent[WORDS] if sent else []}
+        answer = cluster.call("POST", path, body=whole, doing="")
         assert [one["token"] for one in answer["tokens"]] == analyser.terms(text), text
         coded = cluster.call("POST", path, body={**body, "analyzer": OWN_CODES}, doing="")
         assert {one["token"] for one in coded["tokens"]} == codes(text), text
