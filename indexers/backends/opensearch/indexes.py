@@ -180,8 +180,8 @@ def analysis(analyser: Analyser) -> dict[str, Any]:
 
 
 def spelled(
-    documents: Iterable[tuple[str, Document | None]], meta: Mapping[str, Any]
-) -> Iterator[tuple[str, Document | None]]:
+    documents: Iterable[tuple[str, Mapping[str, Any] | None]], meta: Mapping[str, Any]
+) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
     """Documents as an index of this `_meta` reads whole texts: in one spelling, by `RULES`."""
     named = meta.get("text_analyzer", "")
     analyser = Analyser(named) if named and is_language(named) else None
