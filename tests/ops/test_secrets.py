@@ -89,7 +89,7 @@ def test_services_that_are_away_show_none(shop: Shop, fault: str) -> None:
     with broken(fault) as port:
         there = (
             f"--set opensearch.url=http://127.0.0.1:{port} "
-            f"--set redis.url=redis://u:{CANARY}@127.0.0.1:{port}/0"
+            f"--set redis.url=redis://u@127.0.0.1:{port}/0"
         )
         for line in ("list --json", "search sofa -v", "verify"):
             assert shop.run(f"cogr-index {line} {there}").status == 3

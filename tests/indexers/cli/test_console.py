@@ -120,7 +120,7 @@ def test_progress_is_shown_by_lines_where_nobody_watches(
             advance(10)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "keywords of items: 50 of 1,000, 1:35 min left",
+        "keywords of items: 50 of 1,000",
         "keywords of items: 350 of 1,000, 1:05 min left",
         "keywords of items: 650 of 1,000, 35.0 s left",
         "keywords of items: 950 of 1,000, 5.0 s left",

@@ -60,6 +60,8 @@ def topic_groups(sources: TrainingQueries, seed: int) -> Ints:
         parts = int(np.ceil(2 * members.size / max(1.0, LARGEST * n)))
         part = _clusters(sources.found_points[members], min(parts, members.size), seed)
         topic[members] = topic.max() + 1 + part
+    if np.unique(topic).size == 1:  # All find the same: no group may be without the others.
+        topic = np.arange(n)
     _, topic, sizes = np.unique(topic, return_inverse=True, return_counts=True)
     groups, load = np.zeros(sizes.size, np.int64), np.zeros(FOLDS, np.int64)
     order = np.random.default_rng(seed).permutation(sizes.size)

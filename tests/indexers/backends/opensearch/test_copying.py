@@ -157,7 +157,7 @@ def test_an_index_whose_documents_can_not_be_read_back_is_refused(
 ) -> None:
     first, _ = worlds(Store(tmp_path), 200)
     with backend_of(opensearch, first.store) as backend:
-        meta = meta_of(first.manifest, backend.cluster.settings.text_analyzer)
+        meta = meta_of(first.manifest, "english")
         mappings = mapping("item", backend.cluster.version, meta) | {"_source": source}
         path = f"/{index_name(backend.prefix, first.id)}"
         body = {"mappings": mappings, "settings": index_settings(1, "english")}

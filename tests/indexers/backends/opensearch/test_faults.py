@@ -18,7 +18,7 @@ from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend, client, push
-from indexers.backends.opensearch.indexes import index_name
+from indexers.backends.opensearch.indexes import index_name, index_settings
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, publish, random_world
 from tests.indexers.backends.fault_proxy import Fault, Proxy, error_body, proxy_to
 from tests.indexers.backends.opensearch_worlds import backend_of
@@ -254,7 +254,7 @@ def test_a_foreign_index_of_that_name_is_left_alone(shop: Shop) -> None:
 def test_an_unscored_mapping_is_refused_with_the_reason(shop: Shop) -> None:
     shop.backend.push(shop.new)
     state = push.read_index(shop.direct.cluster, shop.index())
-    settings = {"index": {"similarity": state.settings["similarity"]}}
+    settings = index_settings(1, state.meta["text_analyzer"])
     for spoilt in (
         {"norms": False},
         {"use_similarity": False},
