@@ -24,7 +24,8 @@ from indexers.generators.statistical.new_items import (
     joined,
     with_keywords,
 )
-from trainers.evaluation import LONGEST, Baseline, Retrieved, figures_of_new
+from indexers.release.beside_text import LONGEST
+from trainers.evaluation import Baseline, Retrieved, figures_of_new
 
 
 def exact_cut(artefact: Artefact, dataset: Dataset, split: Split) -> Baseline:

@@ -69,7 +69,7 @@ def judged(pair: Pair, history: Sequence[Published]) -> Pair:
     """
     last = history[-1].ids if history else {}
     flaws = [*pair.flaws]
-    served = {side: id_ for side, id_ in pair.ids.items() if id_}
+    served = pair.served
     if pair.item is None and served and not flaws:
         flaws.append("no item snapshot serves")
     if pair.query is None and "query" in last:
@@ -100,8 +100,7 @@ def _together(served: Mapping[Side, str], history: Sequence[Published]) -> bool:
 
 def name_of(pair: Pair, history: Sequence[Published]) -> str:
     """The name of a pair: the time at which it was published last; "" where it never was."""
-    served = {side: id_ for side, id_ in pair.ids.items() if id_}
-    return next((one.name for one in reversed(history) if one.ids == served), "")
+    return next((one.name for one in reversed(history) if one.ids == pair.served), "")
 
 
 def verify(

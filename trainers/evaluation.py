@@ -33,12 +33,11 @@ from indexers.rebuild.plan import Job
 from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job
 from indexers.rebuild.update import job_of_changes
 from indexers.release import release
+from indexers.release.beside_text import LONGEST
 from indexers.search import Searcher
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 
-LONGEST = 1000
-"""Length of rankings, from which cutoffs are chosen and rank metrics computed."""
 MEASURES_OF_NEW = ("r_new", "p_new", "r_old", "p", "r", "f1")
 Retrieved = Mapping[str, frozenset[str]]
 """Query id -> ids of the retrieved items."""

@@ -189,6 +189,11 @@ class Pair:
         }
 
     @property
+    def served(self) -> Mapping[Side, str]:
+        """The snapshots that serve, by side; a side without one is left out."""
+        return {side: id_ for side, id_ in self.ids.items() if id_}
+
+    @property
     def mismatch(self) -> str:
         """Why the two sides are not a pair; "" where they are one, or one is absent."""
         return why_no_pair(self.item, self.query) if self.item and self.query else ""

@@ -24,7 +24,7 @@ from indexers.generators.statistical.generator import facts_of
 from indexers.workspace import Workspace
 
 LONGEST = 1000
-"""Length of rankings."""
+"""Length of rankings, from which cutoffs are chosen and rank metrics computed."""
 MOST_QUERIES = 500
 """Most queries of a split that are searched, chosen by a hash."""
 TOPICS_WITH, TOPICS_WITHOUT = "training queries, out of fold", "topics without labels"
