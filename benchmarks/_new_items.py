@@ -24,7 +24,7 @@ from indexers.generators.statistical.new_items import (
     joined,
     with_keywords,
 )
-from indexers.release.beside_text import LONGEST
+from indexers.release.beside_text import MAX_RANKING
 from trainers.evaluation import Baseline, Retrieved, figures_of_new
 
 
@@ -36,7 +36,7 @@ def exact_cut(artefact: Artefact, dataset: Dataset, split: Split) -> Baseline:
     for query, (items, p) in zip(queries, artefact.probabilities(queries), strict=True):
         cut, _ = best_prefix(p, artefact.expected_relevant(query, p))
         order = np.argsort(-p, kind="stable")
-        rankings[query.id] = [artefact.item_ids[item] for item in items[order]][:LONGEST]
+        rankings[query.id] = [artefact.item_ids[item] for item in items[order]][:MAX_RANKING]
         sets[query.id] = [artefact.item_ids[item] for item in items[order[: len(cut)]]]
     of = "the head of each ranking that has the highest expected F1"
     return Baseline("exact cut", of, sets, rankings)

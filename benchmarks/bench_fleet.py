@@ -46,7 +46,7 @@ from indexers.workspace import Workspace
 from ops import servers
 from ops.servers import ValkeySpec
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
-from tests.indexers.rebuild.fleet.fleet_worlds import LEAST, Fleet, fleet_in
+from tests.indexers.rebuild.fleet.fleet_worlds import MIN_SHARD, Fleet, fleet_in
 from tests.shops import write_thing_shop
 from tests.smollm2 import smollm2
 
@@ -91,7 +91,7 @@ def _rate(redis: RedisSettings, url: str, workers: int, entities: int) -> tuple[
         "generator.model": "fake",
         "generator.openai.base_url": url,
     }
-    settings |= {LEAST: 40, "indexers.rebuild.fleet.worker.SHARD_SECONDS": 5}
+    settings |= {MIN_SHARD: 40, "indexers.rebuild.fleet.worker.SHARD_SECONDS": 5}
     with (
         tempfile.TemporaryDirectory() as folder,
         fleet_in(Path(folder), redis, entities, settings) as fleet,
@@ -206,7 +206,7 @@ def coordinate(size: int) -> dict[str, Any]:
         folder = Path(name)
         write_thing_shop(folder, size)
         before = _peak()
-        coordinator.LEAST = 2000
+        coordinator.MIN_SHARD = 2000
         sets = ["rebuild.workers=celery", "redis.url=redis://127.0.0.1:1/0"]
         workspace = Workspace.open(folder / "cogr.toml", sets)
         in_thread: Any = InThread(workspace)

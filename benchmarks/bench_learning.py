@@ -25,8 +25,8 @@ from trainers.training.contest import of_round
 SEEDS = (0, 1, 2)
 """Settings were chosen on seeds 10 and 11; none was changed after these had been run."""
 
-LEAST_MEAN_GAIN = 0.20
-LEAST_GAIN = 0.10
+MIN_MEAN_GAIN = 0.20
+MIN_GAIN = 0.10
 QUICK = (
     "training.invented_queries=20",
     "training.sft.item_keywords=3",
@@ -72,14 +72,12 @@ def rows(seeds: Sequence[int], more: Sequence[str]) -> Iterator[Row]:
         gains.append(found["round 2"][0] - found["sft"][0])
         notes = {name: round(f1, 4) for name, (f1, _) in found.items()}
         notes["seconds"] = round(sum(seconds for _, seconds in found.values()))
-        yield Row(
-            f"seed {seed}: 1 - gain in test F1", 1 - gains[-1], "", 1 - LEAST_GAIN, notes=notes
-        )
+        yield Row(f"seed {seed}: 1 - gain in test F1", 1 - gains[-1], "", 1 - MIN_GAIN, notes=notes)
     yield Row(
         "mean: 1 - gain in test F1",
         1 - mean(gains),
         "",
-        1 - LEAST_MEAN_GAIN,
+        1 - MIN_MEAN_GAIN,
         notes={"gain": round(mean(gains), 4)},
     )
 

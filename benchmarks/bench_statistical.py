@@ -86,7 +86,7 @@ from indexers.generators.statistical.storage import open_artefact, save
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
 from trainers.evaluation import (
-    LONGEST,
+    MAX_RANKING,
     MEASURES_OF_NEW,
     bm25,
     ensure_pushed,
@@ -116,7 +116,7 @@ LOST = 0.005
 """R@100 that what serves may lack beside BM25."""
 
 PRICES = (0, 0.0025, 0.005, 0.01, 0.02, 0.04)
-MOST_QUERIES = 1000
+MAX_QUERIES = 1000
 """Of a curve of prices."""
 
 SIZES = (20, 40, 80, 160, 320)
@@ -131,7 +131,7 @@ PARTS = 5
 SCALE_QUERIES = 2200
 """Of which every eleventh is a test query."""
 
-MOST_SECONDS, MOST_MB = 900, 4000
+MAX_SECONDS, MAX_MB = 900, 4000
 """To fit a million items."""
 
 QUERY_MS, ENCODED_QUERY_MS = 15, 25
@@ -218,7 +218,7 @@ def retrieval(
     A training query's own text finds nothing that has it as an anchor.
     """
     owners = owned(dataset, artefact)
-    queries = dataset.queries[split][:MOST_QUERIES] if split == "train" else dataset.queries[split]
+    queries = dataset.queries[split][:MAX_QUERIES] if split == "train" else dataset.queries[split]
     found = artefact.query_keywords(queries)
     runs = {}
     for query, keywords in zip(queries, found, strict=True):
@@ -249,7 +249,7 @@ def said(artefact: Artefact, found: Iterable[Iterable[str]]) -> float:
 
 def single(dataset: Dataset, artefact: Artefact, split: Split) -> float:
     """Share of the keywords that retrieve which find a single item."""
-    found = artefact.targets(dataset.queries[split][:MOST_QUERIES])
+    found = artefact.targets(dataset.queries[split][:MAX_QUERIES])
     known, owners = artefact.keywords, np.diff(artefact.keywords.all.keyword_starts)
     chosen = [owners[known.ids.find(word)] == 1 for keywords in found for word in keywords]
     return round(sum(map(float, chosen)) / max(len(chosen), 1), 3)
@@ -342,11 +342,11 @@ def grown(items: int, encoder: Encoder | None) -> Iterator[Row]:
         row, dataset = stage("load", lambda: load_dataset("jsonl", data))
         yield row
         row, _ = stage(
-            "fit and save", lambda: save(fit(dataset, encoder=encoder), Store(fitted)), MOST_SECONDS
+            "fit and save", lambda: save(fit(dataset, encoder=encoder), Store(fitted)), MAX_SECONDS
         )
         yield row
         memory = row.notes["MB"]
-        yield Row(f"{items} items: memory to fit and save", memory, "MB", MOST_MB)
+        yield Row(f"{items} items: memory to fit and save", memory, "MB", MAX_MB)
         gc.collect()
         row, artefact = stage("open", lambda: open_artefact(Store(fitted), encoder))
         row.notes["MB on disk"] = round(sum(p.stat().st_size for p in fitted.iterdir()) / 1e6)
@@ -516,7 +516,7 @@ def _beside_text(dataset: Dataset, store: str) -> tuple[Workspace, _Figures, _Fi
     found = []
     for one in (served(workspace, "test", item, query), bm25(dataset, "test")):
         sets = {id_: frozenset(ids) for id_, ids in one.runs.items()}
-        ranks = ranked(one.rankings, tested, cutoffs=(10, 100, LONGEST)).values
+        ranks = ranked(one.rankings, tested, cutoffs=(10, 100, MAX_RANKING)).values
         figures = {"F1": full_set(sets, tested).values["f1"]}
         found.append(figures | {name: ranks[name] for name in ("nDCG@10", "R@100", "R@1000")})
     return workspace, found[0], found[1]

@@ -26,7 +26,7 @@ from trainers.rivals import Fitted, Params, Task
 from trainers.rivals.trained import arguments, clean, rates, run
 from trainers.rivals.trained.dense import DPR, cut_texts, encode, mined_negatives, open_encoder
 
-LEVELS, MOST_CODES = 4, 256
+LEVELS, MAX_CODES = 4, 256
 _BETA = 0.5
 """How fast the weight of a prefix grows with its length."""
 _SCALE, _STEPS = 20.0, 300
@@ -37,7 +37,7 @@ def quantised(vectors: NDArray[np.float32], seed: int) -> tuple[NDArray[Any], ND
     """Codes of the items, (items, levels), and the centroids, (levels, codes, dimensions)."""
     from sklearn.cluster import KMeans
 
-    many, codes, tables = max(2, min(MOST_CODES, len(vectors) // 8)), [], []
+    many, codes, tables = max(2, min(MAX_CODES, len(vectors) // 8)), [], []
     for _ in range(LEVELS):
         found = KMeans(many, n_init=1, random_state=seed).fit(vectors)
         codes.append(found.labels_)

@@ -122,7 +122,7 @@ _PARAMETER = re.compile(
 _SECRET_NAME = re.compile(
     r"pas+w|pass|pwd|secret|token|api_?key|hash_?key|credential", re.IGNORECASE
 )
-_LEAST = 6
+_MIN_SECRET = 6
 """Shorter secrets are not masked, because they occur in ordinary words."""
 _JOINERS = "\u200c\u200d"
 
@@ -157,7 +157,7 @@ def learn(secret: str) -> None:
             quote_plus(plain),
             *_encoded(plain.encode("utf-8", "surrogatepass")),
         )
-        learned.update(one for one in spelled if len(one) >= _LEAST)
+        learned.update(one for one in spelled if len(one) >= _MIN_SECRET)
 
 
 def _encoded(plain: bytes) -> Iterator[str]:

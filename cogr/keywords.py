@@ -29,9 +29,9 @@ MAX_KEYWORD_CHARS = 256
 stands for what is cut off.
 """
 
-_READ_AT_MOST = 16 * MAX_KEYWORD_CHARS
+_MAX_READ = 16 * MAX_KEYWORD_CHARS
 # Characters composed from more than four are too rare to matter.
-_COMPOSES_AT_MOST = 4
+_MAX_COMPOSED = 4
 # Quotes, brackets, list marks and sentence marks around a keyword. Not + # % & @ $ °, which end
 # real keywords (c++, c#, 50%).
 _OUTER = (
@@ -64,7 +64,7 @@ def normalise(text: str) -> str:
     outer punctuation, quotes, list marks and numbering stripped, cut at `MAX_KEYWORD_CHARS`.
     Idempotent. Never raises on any string.
     """
-    return _stripped(text[:_READ_AT_MOST])
+    return _stripped(text[:_MAX_READ])
 
 
 def _stripped(text: str, *, own: bool = False) -> str:
@@ -108,8 +108,8 @@ def folded(text: str) -> str:
         return _ascii_fold(text)
     while True:
         # In parts, since normalisation is quadratic in a run of combining marks.
-        starts = range(0, len(text), _READ_AT_MOST)
-        parts = (_unicode_fold(f".{text[at : at + _READ_AT_MOST]}.")[1:-1] for at in starts)
+        starts = range(0, len(text), _MAX_READ)
+        parts = (_unicode_fold(f".{text[at : at + _MAX_READ]}.")[1:-1] for at in starts)
         if (once := " ".join("".join(parts).split())) == text:
             return once
         text = once
@@ -141,10 +141,10 @@ def self_keyword(text: str) -> str:
     """
     if (pieces := _plain_pieces(text)) is not None and len(pieces) == 1:
         return pieces[0]
-    whole = _said_plainly(text[:_READ_AT_MOST])
+    whole = _said_plainly(text[:_MAX_READ])
     if len(whole) <= MAX_KEYWORD_CHARS:
         return _without_loops(whole)
-    more = folded(text[_READ_AT_MOST:])
+    more = folded(text[_MAX_READ:])
     return f"{_without_loops(whole[:_CUT])} {_digest(whole + more)}".strip()
 
 
@@ -220,11 +220,7 @@ _PLAIN = re.compile(r"[a-z0-9]++(?:(?:[-']|,? )[a-z0-9]++)*+")
 def _plain_pieces(text: str) -> list[str] | None:
     # Lower-case ASCII words with spaces and commas between them are normalised already. Most texts
     # are so, which makes parsing five times as fast. None: some piece may have to be dropped.
-    if (
-        len(text) > _READ_AT_MOST
-        or not text.isascii()
-        or not _PLAIN.fullmatch(text := text.lower())
-    ):
+    if len(text) > _MAX_READ or not text.isascii() or not _PLAIN.fullmatch(text := text.lower()):
         return None
     pieces = text.split(", ")
     # A quick check for words three times in a row: most texts have too few words, or all different.
@@ -241,7 +237,7 @@ def _is_run_on(piece: str) -> bool:
     # normalised.
     if len(piece) <= MAX_KEYWORD_CHARS and piece.isascii():
         return False
-    if len(piece) > _COMPOSES_AT_MOST * MAX_KEYWORD_CHARS:
+    if len(piece) > _MAX_COMPOSED * MAX_KEYWORD_CHARS:
         return True
     return len(unicodedata.normalize("NFKC", piece)) > MAX_KEYWORD_CHARS
 

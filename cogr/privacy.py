@@ -19,10 +19,10 @@ from itertools import accumulate
 
 from cogr.keywords import query_key
 
-LONGEST = 512
+MAX_QUERY = 512
 """Characters of a query; longer texts are pasted by accident, or by machines."""
 
-TOO_LONG = f"queries longer than {LONGEST} characters"
+TOO_LONG = f"queries longer than {MAX_QUERY} characters"
 EMPTY = "empty queries"
 
 _FEWEST_DIGITS = 4
@@ -59,8 +59,8 @@ class QueryFilter:
 
     def keeps(self, text: str) -> bool:
         """Whether a text may be kept."""
-        kind = personal_data(text) if len(text) <= LONGEST else ""
-        if reason := TOO_LONG if len(text) > LONGEST else kind and f"queries with {kind}":
+        kind = personal_data(text) if len(text) <= MAX_QUERY else ""
+        if reason := TOO_LONG if len(text) > MAX_QUERY else kind and f"queries with {kind}":
             self.counts[reason] += 1
         return not reason
 

@@ -111,7 +111,7 @@ def copy_records(
 
 SHOWN = 20
 """Bad documents that are named."""
-MOST_BAD = 0.01
+MAX_BAD = 0.01
 """The largest accepted share of bad documents."""
 
 
@@ -159,10 +159,10 @@ def import_items(
                 f"No document has {absent[0]!r}; name fields that are there (--title, --text, "
                 "--id, --updated, --field)."
             )
-        if told.bad > MOST_BAD * (told.written + told.bad):
+        if told.bad > MAX_BAD * (told.written + told.bad):
             raise DataError(
                 f"{told.bad:,} of {told.written + told.bad:,} documents are bad, more than "
-                f"{MOST_BAD:.0%}; correct them or the names of fields. The first one: "
+                f"{MAX_BAD:.0%}; correct them or the names of fields. The first one: "
                 f"{told.problems[0]}"
             )
     told.html = notes[HTML]

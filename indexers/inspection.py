@@ -29,14 +29,14 @@ Verdict = Literal["train", "label more", "keep BM25"]
 
 ENOUGH_TRAINING_QUERIES = 100
 """Below this, training has too little to learn from."""
-MOST_QUERIES = 500
+MAX_QUERIES = 500
 """Most queries for which retrievers are examined, chosen by a hash."""
-MOST_ITEMS = 300_000
+MAX_ITEMS = 300_000
 """Most items for searches: with more they would take gigabytes."""
 _DEPTH = 10
 _FEW_JUDGED = 0.5
 _NAMED = 10
-_MOST_PAIRS = 20_000
+_MAX_PAIRS = 20_000
 _SHOWN = 5
 _LIKE = 3
 _TEXT_CHARACTERS = 300
@@ -202,7 +202,7 @@ def vocabulary_gap(dataset: Dataset) -> Gap:
                 stems[id_] = frozenset(analyser.terms(f"{item.title} {item.text}"))
             pairs += 1
             without += not asked & stems[id_]
-        if pairs >= _MOST_PAIRS:
+        if pairs >= _MAX_PAIRS:
             break
     return Gap(pairs, without, _share(without, pairs))
 
@@ -352,9 +352,9 @@ def _beside_text(workspace: Workspace, verdict: Verdict) -> tuple[Verdict, str] 
 def _measured(workspace: Workspace) -> tuple[Mapping[str, Holes], Mapping[str, str]]:
     # What was found out of retrievers, and which could not be asked, and why.
     dataset = workspace.dataset
-    if len(dataset.items) > MOST_ITEMS:
-        return {}, {"retrievers": f"more than {MOST_ITEMS:,} items"}
-    queries = sample(dataset.all_queries(), MOST_QUERIES)
+    if len(dataset.items) > MAX_ITEMS:
+        return {}, {"retrievers": f"more than {MAX_ITEMS:,} items"}
+    queries = sample(dataset.all_queries(), MAX_QUERIES)
     try:
         runs, missing = runs_of(workspace, queries, _DEPTH) if queries else ({}, {})
     except MissingExtraError as error:

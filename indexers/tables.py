@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from rich.console import Console
 
-LONGEST = 300
+MAX_WIDTH = 300
 """Most characters of a text that a page or a table shows."""
 
 
@@ -50,7 +50,7 @@ class Table:
         """Names of the columns, in the order in which rows have them."""
         return list(dict.fromkeys(name for row in self.rows for name in row))
 
-    def cells(self, longest: int = LONGEST) -> list[list[str]]:
+    def cells(self, longest: int = MAX_WIDTH) -> list[list[str]]:
         """The values of each row as texts; "" for a column that it lacks."""
         names = self.columns
         return [
@@ -158,7 +158,7 @@ def spell(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def short(text: str, longest: int = LONGEST) -> str:
+def short(text: str, longest: int = MAX_WIDTH) -> str:
     """Untrusted text on one line, without control characters, and not too long."""
     line = visible(" ".join(text.split()), keep="")
     line = "".join(c if c.isprintable() or c in _JOINERS else "\ufffd" for c in line)

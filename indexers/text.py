@@ -73,7 +73,7 @@ DETECT = "auto"
 _READ, _BEGINNING = 5000, 500
 _SPOKEN = 0.2
 # Where hardly any stop word is, as in bare titles, the language is unknown.
-_LEAST_STOP_WORDS = 0.03
+_MIN_STOP_WORDS = 0.03
 _MANY = 0.1
 _NEAR = 40
 _MARKUP = frozenset(("amp", "br", "div", "href", "http", "https", "html", "img", "nbsp", "quot"))
@@ -143,9 +143,9 @@ def detect_language(texts: Iterable[str]) -> str:
     first = _words_of(texts)
     shares = _shares(first)
     best = max(shares, key=shares.__getitem__)
-    sure = shares[best] >= max(_LEAST_STOP_WORDS, 1.5 * shares["english"])
+    sure = shares[best] >= max(_MIN_STOP_WORDS, 1.5 * shares["english"])
     script = _by_script("".join(word for words in first for word in words))
-    others = (one for one in _by_many(first) if shares[one] >= _MANY * _LEAST_STOP_WORDS)
+    others = (one for one in _by_many(first) if shares[one] >= _MANY * _MIN_STOP_WORDS)
     return "+".join(dict.fromkeys([script or (best if sure else "english"), *others]))
 
 
@@ -328,7 +328,7 @@ def _ruled(text: str) -> str:
     return text
 
 
-LEAST_CODE, MOST_CODE = 4, 64
+MIN_CODE, MAX_CODE = 4, 64
 """Characters of a part number."""
 CODE_RUN = 4
 """Words that a part number may be spread over."""
@@ -361,13 +361,13 @@ def codes(text: str) -> set[str]:
     words = [_replaced(word, CODE_WORD) for word in text.lower().split()]
     runs = (words[at:end] for at in range(len(words)) for end in range(at + 1, at + 1 + CODE_RUN))
     found = {_replaced("".join(run), CODE) for run in runs}
-    return {code for code in found if LEAST_CODE <= len(code) <= MOST_CODE}
+    return {code for code in found if MIN_CODE <= len(code) <= MAX_CODE}
 
 
 def asked_code(text: str) -> str:
     """The part number that a query asks for; "" where it is none."""
     code = _replaced(text.lower().strip(), ASKED_CODE) if _DIGIT.search(text) else ""
-    return code if LEAST_CODE <= len(code) <= MOST_CODE else ""
+    return code if MIN_CODE <= len(code) <= MAX_CODE else ""
 
 
 def _pieces(word: str) -> Iterable[str]:
@@ -425,7 +425,7 @@ class Said:
                     stems = analyser.stems(words)
                     numbers.update([(stems[0], stems[1])] if len(stems) == 2 else [])
         shares = _shares(_words_of(first))
-        least = max(_LEAST_STOP_WORDS, _SPOKEN * max(shares.values()))
+        least = max(_MIN_STOP_WORDS, _SPOKEN * max(shares.values()))
         # The analyser's words have no stop words of its own language.
         others = [name for name in STOP_WORDS if name not in analyser.languages]
         mute = {word for name in others if shares[name] >= least for word in stop_words(name)}

@@ -29,7 +29,7 @@ from cogr.settings.indexing import (
 )
 from cogr.snapshots import Snapshot, check_normalisers, list_snapshots, open_snapshot, read_manifest
 from cogr.store import Store
-from indexers.generators.statistical import LEAST_QUERIES
+from indexers.generators.statistical import MIN_QUERIES
 
 if TYPE_CHECKING:
     from indexers.backends import Backend
@@ -149,10 +149,10 @@ class Workspace:
             bool(self.dataset.relevant.get(query.id))
             for query in self.dataset.queries.get("train", ())
         )
-        if labelled < LEAST_QUERIES:
+        if labelled < MIN_QUERIES:
             return GeneratorChoice(
                 "extractive",
-                f"auto: {labelled} training queries have labels, statistical needs {LEAST_QUERIES}",
+                f"auto: {labelled} training queries have labels, statistical needs {MIN_QUERIES}",
             )
         if not KINDS["statistical"].is_installed:
             raise MissingExtraError(

@@ -37,7 +37,7 @@ IN_A_ROW = 10
 """Failed queries in a row after which a replay ends, because that means an outage; all of them in
 a log that is shorter.
 """
-MOST_LITERAL = 1000
+MAX_LITERAL = 1000
 """Most literal matches of a query that are looked up."""
 _EXACT = {"search_type": "dfs_query_then_fetch"}
 
@@ -144,14 +144,14 @@ class Search:
     _own: dict[str, bool] = field(default_factory=dict)
 
     def literal(self, query: str) -> list[str]:
-        """Ids of the items with every word of the query in one field of the body, `MOST_LITERAL` at
+        """Ids of the items with every word of the query in one field of the body, `MAX_LITERAL` at
         most. Raises as `ask`.
         """
         fields = list(dict.fromkeys(_fields(self.body.template)))
         if not fields or self.index is None:
             return []
         words = {"query": query, "fields": fields, "operator": "and", "lenient": True}
-        body = {"query": {"multi_match": words}, "size": MOST_LITERAL}
+        body = {"query": {"multi_match": words}, "size": MAX_LITERAL}
         return self._ids(self.index, body, {})
 
     def ask(self, query: str, literal: Sequence[str] = ()) -> Answer:

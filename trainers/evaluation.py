@@ -33,7 +33,7 @@ from indexers.rebuild.plan import Job
 from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job
 from indexers.rebuild.update import job_of_changes
 from indexers.release import release
-from indexers.release.beside_text import LONGEST
+from indexers.release.beside_text import MAX_RANKING
 from indexers.search import Searcher
 from indexers.text import Lexical
 from indexers.workspace import Workspace
@@ -84,7 +84,7 @@ def bm25(dataset: Dataset, split: Split, cutoff: int | None = None) -> Baseline:
 
     def rank(queries: Sequence[Query]) -> dict[str, list[str]]:
         return {
-            query.id: [id_ for id_, _ in lexical.best(lexical.scores(query.text), LONGEST)]
+            query.id: [id_ for id_, _ in lexical.best(lexical.scores(query.text), MAX_RANKING)]
             for query in queries
         }
 
@@ -107,8 +107,8 @@ def served(workspace: Workspace, split: Split, items: Snapshot, queries: Snapsho
     rankings = dict[str, list[str]]()
     for query in workspace.dataset.require(split):
         found = serving.row_for(query.text)
-        whole = serving.find(found, LONGEST)
-        hits = whole.hits if whole.total <= LONGEST else serving.whole_set(found)
+        whole = serving.find(found, MAX_RANKING)
+        hits = whole.hits if whole.total <= MAX_RANKING else serving.whole_set(found)
         rankings[query.id] = [hit.id for hit in whole.hits]
         sets[query.id] = [hit.id for hit in hits[: whole.total]]
     of = "what keywords find, and items with every word of the query in one field"

@@ -22,11 +22,11 @@ CONTEXT = 512
 """Tokens of prompt and completion together: a description and its keywords."""
 SPREAD = 0.1
 """Standard deviation of the first weights; the usual 0.02 does not learn to copy at this size."""
-MOST_TOKENS = 8000
+MAX_TOKENS = 8000
 """Of the tokenizer, bytes included: all words that occur twice, up to here. The output layer is
 most of such a model's work, and with four times as many the words are too rare to be learned.
 """
-_LONGEST_WORD = 64
+_MAX_WORD = 64
 # The user's message alone, then a mark of its own: the boundary between prompt and answer is one
 # token, never a merge.
 CHAT_TEMPLATE = (
@@ -60,7 +60,7 @@ for the start models of rivals.
 
 
 def tiny_model(
-    folder: Path, texts: Iterable[str], seed: int, kind: str = "llama", most: int = MOST_TOKENS
+    folder: Path, texts: Iterable[str], seed: int, kind: str = "llama", most: int = MAX_TOKENS
 ) -> None:
     """Write the untrained model and its tokenizer into a folder; equal arguments give an equal
     model.
@@ -79,7 +79,7 @@ def tiny_model(
     tokenizer.save_pretrained(folder)
 
 
-def tiny_tokenizer(texts: Iterable[str], most: int = MOST_TOKENS) -> Any:
+def tiny_tokenizer(texts: Iterable[str], most: int = MAX_TOKENS) -> Any:
     """A tokenizer of bytes and the catalogue's frequent words, lower-cased. A frequent word is one
     token; a rare one is split into the longest pieces that fit.
 
@@ -92,7 +92,7 @@ def tiny_tokenizer(texts: Iterable[str], most: int = MOST_TOKENS) -> Any:
     normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     # The search for the longest piece takes time quadratic in a word's length, so very long words
     # are cut.
-    cut = pre_tokenizers.Split(Regex(f".{{1,{_LONGEST_WORD}}}"), "isolated")
+    cut = pre_tokenizers.Split(Regex(f".{{1,{_MAX_WORD}}}"), "isolated")
     splitter = pre_tokenizers.Sequence([pre_tokenizers.ByteLevel(add_prefix_space=True), cut])
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     words = Counter(
@@ -110,7 +110,7 @@ def tiny_tokenizer(texts: Iterable[str], most: int = MOST_TOKENS) -> Any:
             vocabulary,
             unk_token=PAD,
             continuing_subword_prefix="",
-            max_input_chars_per_word=_LONGEST_WORD,
+            max_input_chars_per_word=_MAX_WORD,
         )
     )
     tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = (

@@ -26,7 +26,7 @@ from indexers.text import Analyser, join_words
 Weights = Mapping[str, float]
 
 _SMOOTHING = 5.0
-_LEAST_WEIGHT = 0.25
+_MIN_WEIGHT = 0.25
 _EM_STEPS = 15
 _CLOSE = 0.3
 _FEWEST_ITEMS = 3
@@ -67,7 +67,7 @@ class WordModel:
             )
             for word, df in self._df.items()
         }
-        return {word: weight for word, weight in found.items() if weight > _LEAST_WEIGHT}
+        return {word: weight for word, weight in found.items() if weight > _MIN_WEIGHT}
 
     def keywords(self, item_id: str, budget: int, seed: int = 0) -> tuple[str, ...]:
         """Pairs of an item's words that matter, the heaviest first, spelled with the heavier word

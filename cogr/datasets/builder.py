@@ -81,7 +81,7 @@ def by_hash(ids: Iterable[str], share: float) -> frozenset[str]:
 
 
 DEFAULT_TEST_SHARE = 0.1
-_MOST_WEIGHT = 1e12
+_MAX_WEIGHT = 1e12
 MAX_UNKNOWN_SHARE = 0.05
 """The largest accepted share of judgements that point to queries or items that are not there."""
 
@@ -175,10 +175,10 @@ def make_query(place: Place, id: str, text: str, weight: float, notes: Counter[s
     query = Query(check_id(id, "id", place), _without_nul(text, "text", place, notes), weight)
     if not query.text.strip():
         raise DataError(f"{place}: the query {id!r} has no text; write one or remove the query.")
-    if not 0 <= weight <= _MOST_WEIGHT:
+    if not 0 <= weight <= _MAX_WEIGHT:
         raise DataError(
             f"{place}: the weight {weight:g} of query {id!r} is not between 0 and "
-            f"{_MOST_WEIGHT:g}; scale the weights."
+            f"{_MAX_WEIGHT:g}; scale the weights."
         )
     return query
 

@@ -27,7 +27,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from cogr.errors import DataError
 
-LONGEST = 1 << 24
+MAX_CELL = 1 << 24
 """Characters of a cell."""
 _BOM = b"\xef\xbb\xbf"
 
@@ -270,7 +270,7 @@ class Sheet:
 
         Raises:
             DataError: a row with another number of columns, a quote that is not closed, or a cell
-                beyond `LONGEST`.
+                beyond `MAX_CELL`.
         """
         width = len(self.header)
         rows = self._rows()
@@ -294,7 +294,7 @@ class Sheet:
         return text.replace("\\n", "\n") if self.delimiter == "\t" and "\\n" in text else text
 
     def _rows(self) -> Iterator[tuple[Place, list[str]]]:
-        csv.field_size_limit(LONGEST)
+        csv.field_size_limit(MAX_CELL)
         taken: list[str] = []
         with open_bytes(self.path) as file:
             text = io.TextIOWrapper(file, self.encoding)

@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import Field, SecretStr, field_validator
 
 from cogr.settings.indexing import Live
-from cogr.settings.table import LONGEST, Table, check_url, http_url, usable_path
+from cogr.settings.table import MAX_SECONDS, Table, check_url, http_url, usable_path
 
 _OWN_FIELDS = ("item_id", "keywords", "text", "whole_text")
 _FIELD_NAME = re.compile(r"""[^_.,*"'\\\x00-\x1f][^.,*"'\\\x00-\x1f]*""")
@@ -128,7 +128,7 @@ class ServingSettings(Table):
     deadline: float = Field(
         0.15,
         gt=0,
-        le=LONGEST,
+        le=MAX_SECONDS,
         description="Seconds after which a query is answered with what was found so far",
     )
     live: Live = Field(

@@ -17,10 +17,10 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 
-LONGEST = 2_000_000.0
+MAX_SECONDS = 2_000_000.0
 """Seconds that a setting may have at most, 23 days: what the time-out of a socket can be."""
 _LARGEST = 2**53
-_LONGEST_NAME = 255
+_MAX_NAME = 255
 _ESCAPE = (
     "it has an @ behind its host; in a user, a password or a path write %40 for @, %2F for /, "
     "%3F for ? and %23 for #"
@@ -56,7 +56,7 @@ def usable_path(value: str | None) -> str | None:
         parts = Path(value or "").expanduser().parts
     except RuntimeError as error:
         raise ValueError("there is no user of this name") from error
-    if any(len(part.encode()) > _LONGEST_NAME for part in parts):
+    if any(len(part.encode()) > _MAX_NAME for part in parts):
         raise ValueError("the name is too long for a file")
     return value
 

@@ -2,7 +2,7 @@
 files that hold it.
 
 A file is `texts/<sha256>.parquet` (columns key and text). Snapshots of the same texts share it, and
-one that changes some of its parent's adds a file with these alone, until there are `MOST_FILES`:
+one that changes some of its parent's adds a file with these alone, until there are `MAX_FILES`:
 then all are written anew. So an older snapshot can be pushed again after the data has changed.
 """
 
@@ -26,7 +26,7 @@ from cogr.store import Store, storage_errors
 
 TEXTS = "texts"
 """The folder of the store that has them."""
-MOST_FILES = 16
+MAX_FILES = 16
 _BYTES = 12
 _SCHEMA = pa.schema(
     [pa.field("key", pa.string(), nullable=False), pa.field("text", pa.string(), nullable=False)]

@@ -67,7 +67,7 @@ class Words:
     @property
     def texts(self) -> list[str]:
         """What is searched, the query's own text first."""
-        return [text[:MOST_TEXT] for text in (self.text, *self.also)]
+        return [text[:MAX_TEXT] for text in (self.text, *self.also)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +309,7 @@ def language_of(snapshot: Snapshot) -> str:
 
 MAX_CLAUSES = 1024
 """Most keywords of a search: a cluster's default of `indices.query.bool.max_clause_count`."""
-MOST_TEXT = 512
+MAX_TEXT = 512
 """Most characters of a text that are searched: a cluster limits clauses and automata."""
 SAMPLE = 500
 """Size of the sample that a verification compares field by field."""

@@ -60,7 +60,7 @@ from cogr.snapshots.texts import whole_texts
 from cogr.snapshots.writing import SCHEMA
 from cogr.store import Store, as_json, file_sha256, storage_errors
 from indexers.backends import (
-    MOST_TEXT,
+    MAX_TEXT,
     NAMED_BOOST,
     Hit,
     Keywords,
@@ -157,7 +157,7 @@ class Opened:
         own = self._places.get(text.strip().casefold())
         named = BitMap() if own is None else BitMap([own])
         try:
-            return named | to_bitmap(self.searched.literal(text[:MOST_TEXT]).astype(np.uint32))
+            return named | to_bitmap(self.searched.literal(text[:MAX_TEXT]).astype(np.uint32))
         except MissingExtraError:
             return named
 

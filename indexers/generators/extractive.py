@@ -27,12 +27,12 @@ Floats = NDArray[np.float64]
 KEYWORDS = 15
 """Most keywords of an item (the paper's M is 10)."""
 
-LEAST_ITEMS, MOST_ITEMS, MOST_SHARE = 2, 5, 0.02
+MIN_ITEMS, MAX_ITEMS, MAX_SHARE = 2, 5, 0.02
 """Fewest items that a keyword occurs in, since one of a single item connects nothing; and most: the
 number or the share of all, whichever is more.
 """
 
-CUT, MOST_NEAR = 0.65, 100
+CUT, MAX_NEAR = 0.65, 100
 """A query's keywords aim at the items that score at least this share of the best item's BM25, and
 at so many of them at most.
 """
@@ -76,8 +76,8 @@ class Collection:
         docs, index = np.divmod(each, max(1, len(self._codes)))
         self._df = np.bincount(index, minlength=len(self._codes))
         said = Said.of(self._analyser, (f"{item.title}\n{item.text}" for item in items))
-        highest = max(MOST_ITEMS, int(MOST_SHARE * self.size))
-        self._usable = (self._df >= LEAST_ITEMS) & (self._df <= highest)
+        highest = max(MAX_ITEMS, int(MAX_SHARE * self.size))
+        self._usable = (self._df >= MIN_ITEMS) & (self._df <= highest)
         for at in np.flatnonzero(self._usable).tolist():
             self._usable[at] = said.keeps(self._stems_of(at))
         self._rows, self._best = self._chosen(docs, index, counts)
@@ -168,7 +168,7 @@ class Collection:
             span = slice(*postings.keyword_starts[stem : stem + 2])
             scores[postings.by_keyword[span]] += weights[span]
         near = np.flatnonzero((scores > 0) & (scores >= CUT * scores.max(initial=0.0)))
-        nearest: Ints = near[np.lexsort((near, -scores[near]))][:MOST_NEAR]
+        nearest: Ints = near[np.lexsort((near, -scores[near]))][:MAX_NEAR]
         return nearest
 
 

@@ -30,7 +30,7 @@ YES_OR_NO = "Does the item answer the search? Answer Yes or No."
 TEXT_CHARACTERS = 1200
 """An item's text is cut here."""
 
-MOST_LOGIT = 30.0
+MAX_LOGIT = 30.0
 """Beyond it a probability says no more."""
 
 TRAINED, EVERY, PARTS = "judge.json", "all", 3
@@ -176,4 +176,4 @@ class YesOrNo:
         chance = np.array([np.nan if one is None else one for one in p])
         with np.errstate(divide="ignore"):
             odds: NDArray[np.float64] = np.log(chance) - np.log1p(-chance)
-        return odds.clip(-MOST_LOGIT, MOST_LOGIT)
+        return odds.clip(-MAX_LOGIT, MAX_LOGIT)

@@ -28,7 +28,7 @@ from cogr.snapshots import open_snapshot
 from cogr.store import Store, file_sha256
 from indexers.generators import YES_AND_NO, Failure, Generator, Options, Request
 
-LEAST_ROOM = 32
+MIN_ROOM = 32
 """Tokens that a prompt must leave free in the context; with less, no useful list of
 keywords fits.
 """
@@ -423,12 +423,12 @@ class LocalModelGenerator(Generator):
         failed: list[Failure] = []
         for request in requests:
             ids = encode(request.prompt, self.tokenizer)
-            if len(ids) + LEAST_ROOM <= self.context:
+            if len(ids) + MIN_ROOM <= self.context:
                 fitting.append((request, ids))
                 continue
             reason = (
                 f"the prompt has {len(ids):,} tokens; the model's {self.context:,} must hold it "
-                f"and {LEAST_ROOM} of an answer"
+                f"and {MIN_ROOM} of an answer"
             )
             failed.append(Failure(request.id, reason))
         return fitting, failed

@@ -25,7 +25,7 @@ from cogr.snapshots import (
     rounded,
     write_set_aside,
 )
-from cogr.snapshots.texts import MOST_FILES, Texts, TextsWriter
+from cogr.snapshots.texts import MAX_FILES, Texts, TextsWriter
 from cogr.snapshots.writing import write_snapshot
 from indexers.generators import Answer, Completion, batched, weights_of
 from indexers.rebuild.plan import Carried, Job, Plan
@@ -126,12 +126,12 @@ def _texts_of_parent(job: Job) -> Texts | None:
     # Others than those of a carried parent may be lost, and then all are written.
     if job.carried is not None:
         names = job.carried.snapshot.manifest.texts or ()
-        return Texts(job.store, names) if 0 < len(names) < MOST_FILES else None
+        return Texts(job.store, names) if 0 < len(names) < MAX_FILES else None
     if job.side == "query" or not job.parent:
         return None
     try:
         names = read_manifest(job.store, job.parent).texts or ()
-        return Texts(job.store, names) if 0 < len(names) < MOST_FILES else None
+        return Texts(job.store, names) if 0 < len(names) < MAX_FILES else None
     except SnapshotError:
         return None
 
@@ -189,7 +189,7 @@ class _Assembly:
 
     def _carried(self, carried: Carried) -> Iterator[Row]:
         names = carried.snapshot.manifest.texts or ()
-        if len(names) < MOST_FILES:  # Its files are named on.
+        if len(names) < MAX_FILES:  # Its files are named on.
             yield from carried.rows()
             return
         kept = Texts(self._job.store, names)

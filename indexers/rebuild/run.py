@@ -16,7 +16,7 @@ from cogr.records import ProgressBar, Query, Say, Side
 from cogr.settings.indexing import KINDS
 from cogr.snapshots import Row, Snapshot
 from indexers.generators import batched
-from indexers.generators.statistical import LEAST_QUERIES
+from indexers.generators.statistical import MIN_QUERIES
 from indexers.generators.statistical.generator import KeptFit, Statistical
 from indexers.inspection import remarks
 from indexers.lease import REBUILD_SECONDS, Lease, held_lease, lease_to_rebuild
@@ -267,7 +267,7 @@ def weigher(workspace: Workspace, *, serving: bool) -> Weigh | None:
     """
     if not workspace.settings.keywords.weights or not KINDS["statistical"].is_installed:
         return None
-    if len(workspace.dataset.queries.get("train", ())) < LEAST_QUERIES:
+    if len(workspace.dataset.queries.get("train", ())) < MIN_QUERIES:
         return None
     with workspace.generator("query", "statistical") as generator:
         assert isinstance(generator, Statistical)

@@ -23,9 +23,9 @@ from indexers.backends.memory import Opened
 from indexers.generators.statistical.generator import facts_of
 from indexers.workspace import Workspace
 
-LONGEST = 1000
+MAX_RANKING = 1000
 """Length of rankings, from which cutoffs are chosen and rank metrics computed."""
-MOST_QUERIES = 500
+MAX_QUERIES = 500
 """Most queries of a split that are searched, chosen by a hash."""
 TOPICS_WITH, TOPICS_WITHOUT = "training queries, out of fold", "topics without labels"
 
@@ -78,8 +78,8 @@ def beside_text(
 
 
 def sample(queries: Sequence[Query]) -> list[Query]:
-    """At most `MOST_QUERIES`, the same ones for ever: by a hash of the text."""
-    return sorted(queries, key=lambda query: (place(query.text), query.id))[:MOST_QUERIES]
+    """At most `MAX_QUERIES`, the same ones for ever: by a hash of the text."""
+    return sorted(queries, key=lambda query: (place(query.text), query.id))[:MAX_QUERIES]
 
 
 def _measured(
@@ -92,11 +92,11 @@ def _measured(
     rows = rows_of_queries(queries, query, unknown=True, weights=settings.keywords.weights)
     for id_, row in rows.items():
         words = Words(row.text, text_boost(row.weights, settings.serving.blend))
-        found = opened.rank(row.weighted, words, LONGEST)
+        found = opened.rank(row.weighted, words, MAX_RANKING)
         if found.by_text is None:
             return [], found.textless
         ids = [opened.mirror.ids[dense] for dense in found.dense.tolist()]
-        sets[id_], serving[id_] = ids[: found.total], ids[:LONGEST]
+        sets[id_], serving[id_] = ids[: found.total], ids[:MAX_RANKING]
         text[id_] = _by_text(opened, found.by_text)
     cutoff = _cutoff(opened, dataset) or sweep_cutoff(text, dataset.relevant)[0]
     cut = {id_: ids[:cutoff] for id_, ids in text.items()}
@@ -118,7 +118,7 @@ def _compared(
 
 def _by_text(opened: Opened, scores: NDArray[np.float32]) -> list[str]:
     matching = np.flatnonzero(scores > 0)
-    best = matching[np.argsort(-scores[matching], kind="stable")][:LONGEST]
+    best = matching[np.argsort(-scores[matching], kind="stable")][:MAX_RANKING]
     return [opened.mirror.ids[dense] for dense in best.tolist()]
 
 
@@ -126,7 +126,7 @@ def _cutoff(opened: Opened, dataset: Dataset) -> int | None:
     # Items a query that have the best F1 on training queries.
     runs = {}
     for query in sample(dataset.queries.get("train", ())):
-        scores = opened.rank({}, Words(query.text), LONGEST).by_text
+        scores = opened.rank({}, Words(query.text), MAX_RANKING).by_text
         assert scores is not None
         runs[query.id] = _by_text(opened, scores)
     relevant = {id_: dataset.relevant[id_] for id_ in runs}

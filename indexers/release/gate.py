@@ -25,11 +25,11 @@ from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
 
-LEAST_VOCABULARY = 0.5
+MIN_VOCABULARY = 0.5
 """Distinct keywords that a side keeps at least, as a share of the serving snapshot's. Another model
 or catalogue may move it a little; where it halves, something broke.
 """
-MOST_GROWTH = 0.05
+MAX_GROWTH = 0.05
 """How much these shares may grow: items that no query reaches, and empty keyword sets of a side."""
 BESIDE_TEXT = "text search (BM25)"
 _ROWS = 4096
@@ -200,16 +200,16 @@ def _side_reasons(store: Store, before: str, now: str) -> Iterator[str]:
         return  # the side had no keywords yet, such as the query side before the first log
     was, is_ = (one.empty / max(1, one.entities) for one in (old, new))
     yield from _grown(f"empty keyword sets ({new.side} side)", was, is_)
-    if not new.vocabulary >= LEAST_VOCABULARY * old.vocabulary:
+    if not new.vocabulary >= MIN_VOCABULARY * old.vocabulary:
         yield (
             f"the vocabulary of the {new.side} side would go from {old.vocabulary:,} to "
-            f"{new.vocabulary:,} keywords (the least is {LEAST_VOCABULARY:.0%})"
+            f"{new.vocabulary:,} keywords (the least is {MIN_VOCABULARY:.0%})"
         )
 
 
 def _grown(what: str, before: float, now: float) -> Iterator[str]:
-    if not now <= before + MOST_GROWTH:
+    if not now <= before + MAX_GROWTH:
         yield (
             f"the share of {what} would go from {before:.1%} to {now:.1%} (the most is "
-            f"{MOST_GROWTH:.0%} more)"
+            f"{MAX_GROWTH:.0%} more)"
         )

@@ -49,9 +49,9 @@ from indexers.backends.memory import Opened
 from indexers.live import live_model
 from indexers.workspace import Workspace
 
-MOST_PINS = 10
+MAX_PINS = 10
 """Most pinned items of a query."""
-MOST_READINGS = 4
+MAX_READINGS = 4
 """Most texts that a query reads as by synonyms, its own first: each is looked up."""
 
 _COLUMNS = ("rule", "query", "item", "keyword")
@@ -145,12 +145,12 @@ class Rules:
     def readings(self, text: str) -> list[str]:
         """The texts whose keywords a query gets: its own, `folded`, and those by synonyms."""
         text = folded(text)
-        return [*dict.fromkeys((text, *self._spelled(text)))][:MOST_READINGS]
+        return [*dict.fromkeys((text, *self._spelled(text)))][:MAX_READINGS]
 
     def also(self, text: str) -> tuple[str, ...]:
         """The texts by which a query is searched beside its own."""
         more = (*self.readings(text)[1:], *self._added.get(query_key(text), ()))
-        return tuple(dict.fromkeys(more))[:MOST_READINGS]
+        return tuple(dict.fromkeys(more))[:MAX_READINGS]
 
     def about(self, query: str) -> list[Rule]:
         """The rules that concern a query's text."""
@@ -196,9 +196,9 @@ def read_rules(path: Path) -> Rules:
         if opposite in found:
             raise DataError(f"{place}: {rule} contradicts {found[opposite]}; keep one of them.")
         pins[rule.query] += rule.kind == "pin" and rule not in found
-        if pins[rule.query] > MOST_PINS:
+        if pins[rule.query] > MAX_PINS:
             raise DataError(
-                f"{place}: {rule.query!r} has more than {MOST_PINS} pins; leave some out."
+                f"{place}: {rule.query!r} has more than {MAX_PINS} pins; leave some out."
             )
         found.setdefault(rule, place)
     return Rules(tuple(found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cogr.privacy import LONGEST, QueryFilter, personal_data
+from cogr.privacy import MAX_QUERY, QueryFilter, personal_data
 
 PERSONAL = {
     "an e-mail address": (
@@ -75,7 +75,7 @@ def test_personal_data_is_known_by_its_form_and_checksum(kind: str, text: str) -
 
 
 def test_what_is_left_out_is_counted_by_its_reason() -> None:
-    texts = ["Sofa ", "bob@example.com", "x" * (LONGEST + 1), "\u200b", "ann@example.com", "???"]
+    texts = ["Sofa ", "bob@example.com", "x" * (MAX_QUERY + 1), "\u200b", "ann@example.com", "???"]
     kept = QueryFilter()
     assert kept.keys(texts) == ["sofa", "", "", "", "", "???"]
     assert kept.counts == {

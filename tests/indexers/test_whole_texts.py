@@ -136,7 +136,7 @@ def test_many_updates_end_in_one_file(
     shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("cogr.snapshots.texts", "indexers.rebuild.assembly"):
-        monkeypatch.setattr(f"{module}.MOST_FILES", 3)
+        monkeypatch.setattr(f"{module}.MAX_FILES", 3)
     rebuilt(cogr_index)
     for n in range(4):
         last = changed(cogr_index, {**ITEMS[0], "text": f"Springs of kind{n}."})

@@ -39,11 +39,11 @@ from cogr.errors import DataError
 _SESSION_MS = 30 * 60 * 1000
 _DAY_MS = 24 * 60 * 60 * 1000
 _LAST_POSITION = 200
-_MOST_A_DAY, _MOST_CLICKED, _ENOUGH_SHOWN = 300, 0.9, 100
+_MAX_A_DAY, _MAX_CLICKED, _ENOUGH_SHOWN = 300, 0.9, 100
 """A client with more searches on one day is a bot, and one that clicks a larger share of at least
 so many items.
 """
-_MOST_VISITS = 5
+_MAX_VISITS = 5
 """Visits of one client that count for one query."""
 _TEXTS_AT_ONCE = 100_000
 
@@ -237,14 +237,14 @@ join (select key, visit from keys) using (key) group by visit, number;
 drop table did;
 drop table listed;
 create table bots as select distinct client
-from ((select client from keys group by client, t // {_DAY_MS} having count(*) > {_MOST_A_DAY})
+from ((select client from keys group by client, t // {_DAY_MS} having count(*) > {_MAX_A_DAY})
       union all (select client from seen join (select visit, client from asked) using (visit)
       group by client having count(*) >= {_ENOUGH_SHOWN}
-      and sum(click::int) > {_MOST_CLICKED} * count(*)));
+      and sum(click::int) > {_MAX_CLICKED} * count(*)));
 drop table keys;
 create table visits as select visit, client, query, t, t // {_DAY_MS} as day
 from asked anti join bots using (client)
-qualify row_number() over (partition by client, query order by t) <= {_MOST_VISITS};
+qualify row_number() over (partition by client, query order by t) <= {_MAX_VISITS};
 """
 _DAYS = """
 create table days as select query, day, count(*) as n,

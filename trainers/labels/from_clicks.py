@@ -49,7 +49,7 @@ _PULL = 5.0
 """Weight, in examinations, with which a pair's attractiveness is drawn to the mean of all pairs."""
 _SETTLED = 1e-4
 _STRENGTHS = (2.0, 50.0)
-_LEAST_SHARE = 0.01
+_MIN_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -379,7 +379,7 @@ def _rate_by_position(shown: Shown) -> Floats:
             "--weight ACTION=1, and see that clicks and impressions share object ids and query ids."
         )
     # Positions with few visits are unreliable, so the next ones above them are used.
-    return np.asarray(np.maximum(rates / rates.max(), _LEAST_SHARE), np.float64)
+    return np.asarray(np.maximum(rates / rates.max(), _MIN_SHARE), np.float64)
 
 
 def _examined(
@@ -400,7 +400,7 @@ def _examined(
         looked = missed * _looked(look[shown.position], attractive[of])
         exposed = clicked + _sums(of, looked)
         found = (hits + _sums(shown.position, looked)) / np.maximum(times, 1e-9)
-        found = np.where(times > 0, np.clip(found, _LEAST_SHARE, 1.0), look)
+        found = np.where(times > 0, np.clip(found, _MIN_SHARE, 1.0), look)
         moved = float(np.abs(found - look).max())
         look = found
         if moved < _SETTLED:

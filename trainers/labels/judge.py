@@ -44,7 +44,7 @@ or {"grade": "bad"}."""
 
 DEPTHS: Mapping[Retriever, int] = {"bm25": 10, "keywords": 10, "neighbours": 5}
 """Items of each query from each retriever."""
-LEAST = 10
+MIN_PAIRS = 10
 """Fewest pairs for a measurement of agreement."""
 _CHARACTERS_PER_TOKEN = 4
 _ANSWER_TOKENS = 12
@@ -203,9 +203,9 @@ _STRENGTHS = (
 
 def agreement(pairs: Sequence[tuple[bool, int]]) -> Agreement | None:
     """The figures of pairs (whether people called it relevant, the judge's grade); None with fewer
-    than `LEAST`.
+    than `MIN_PAIRS`.
     """
-    if len(pairs) < LEAST:
+    if len(pairs) < MIN_PAIRS:
         return None
     people = np.array([relevant for relevant, _ in pairs])
     judge = np.array([grade >= RELEVANT for _, grade in pairs])

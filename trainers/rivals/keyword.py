@@ -20,7 +20,7 @@ from cogr.snapshots import open_snapshot
 from cogr.store import Store
 from indexers.generators import Context
 from indexers.generators.extractive import Extractive, ExtractiveOptions
-from indexers.generators.statistical import LEAST_QUERIES, READABILITY
+from indexers.generators.statistical import MIN_QUERIES, READABILITY
 from indexers.generators.statistical.generator import Statistical, make
 from indexers.generators.statistical.generator import StatisticalOptions as Options
 from indexers.workspace import Workspace
@@ -61,8 +61,8 @@ def fitted_generator(task: Task) -> Statistical:
 
     Raises NotRunError without enough labels, MissingExtraError without the extra.
     """
-    if len(task.train) < LEAST_QUERIES:
-        raise NotRunError(f"{LEAST_QUERIES} labelled training queries", "bring labels")
+    if len(task.train) < MIN_QUERIES:
+        raise NotRunError(f"{MIN_QUERIES} labelled training queries", "bring labels")
     own = task.settings.generator.statistical.model_dump()
     context = Context("query", task.dataset, Store(task.work.parents[1] / "shared"))
     return make(Options(**own, seed=task.seed), context)

@@ -27,7 +27,7 @@ PARAMETERS = (
 )
 """Pairs (k1, b) to try: the defaults of bm25s, Lucene and Anserini, and others around them."""
 _LABEL_BYTES = 8
-_LEAST_ASKED = 2
+_MIN_ASKED = 2
 Texts = Sequence[Sequence[str]]
 """Stems of each text, in order."""
 
@@ -152,7 +152,7 @@ def learned_synonyms(
     together = (said.T @ (votes @ having)).tocsr()
     chance = np.asarray(having.sum(axis=0)).ravel() / len(items)
     found = {}
-    for word in np.flatnonzero(counts >= _LEAST_ASKED).tolist():
+    for word in np.flatnonzero(counts >= _MIN_ASKED).tolist():
         start, end = together.indptr[word], together.indptr[word + 1]
         others, share = together.indices[start:end], together.data[start:end] / counts[word]
         gain = share * np.log(np.maximum(share, 1e-9) / np.maximum(chance[others], 1e-9))

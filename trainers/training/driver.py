@@ -53,7 +53,7 @@ from trainers.training.stage import (
 )
 
 LOOK_SECONDS = 0.1
-MOST_HALVINGS = 3
+MAX_HALVINGS = 3
 _BY_STATUS: dict[int, type[CogrError]] = {1: CheckFailedError, 2: TrainingError, 3: ServiceError}
 
 
@@ -224,7 +224,7 @@ class Driver:
                 continue
             stage, failure = self._under_way(current), failure or Failure(status=0)
             again = failure.status == OUT_OF_MEMORY and stage.startswith("train-")
-            if not again or halvings == MOST_HALVINGS:
+            if not again or halvings == MAX_HALVINGS:
                 raise _error(stage, failure)
             self._say(f"{stage} ran out of memory: once more with half the micro batch")
             halvings += 1

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from cogr.settings.training import TrainingSettings
-from trainers.tiny import MOST_TOKENS
+from trainers.tiny import MAX_TOKENS
 
 GIB = 1024**3
 ROOM = 4 * GIB
 """Memory left for CUDA's context, NCCL's buffers and fragmentation."""
 VLLM_SHARE = 0.3
 """Share of a GPU's memory that vLLM takes beside training."""
-LEAST = 8
+MIN_MICRO = 8
 """With fewer completions at once than these, activations are computed again."""
 
 
@@ -94,7 +94,7 @@ class Shape:
 
 
 KNOWN = {
-    "tiny": Shape(96, 2, 4, 4, 24, 192, MOST_TOKENS, True),
+    "tiny": Shape(96, 2, 4, 4, 24, 192, MAX_TOKENS, True),
     "Qwen/Qwen3-1.7B": Shape(2048, 28, 16, 8, 128, 6144, 151_936, True),
     "Qwen/Qwen3-4B-Instruct-2507": Shape(2560, 36, 32, 8, 128, 9728, 151_936, True),
 }
@@ -175,7 +175,7 @@ class Batch:
     ) -> Batch:
         """The largest divisor of a process's share of a step that memory has room for, and at least
         1. Activations are computed again, which takes a third more time, only where fewer than
-        eight completions fit otherwise. A model of unknown size gets `LEAST`.
+        eight completions fit otherwise. A model of unknown size gets `MIN_MICRO`.
 
         Args:
             share: completions (examples) of one process.
@@ -185,7 +185,7 @@ class Batch:
         """
         shape = shape_of(settings.model)
         if shape is None:
-            micro = divisor(share, LEAST >> halvings or 1)
+            micro = divisor(share, MIN_MICRO >> halvings or 1)
             return cls(micro, share // micro, True)
         has = (machine or Machine.here()).of_one(settings.processes)
         sharded, rank = settings.accelerate is not None, settings.lora.rank
@@ -194,7 +194,7 @@ class Batch:
         for again in (False, True):
             one = shape.activations(length, again=again)
             micro = divisor(share, max(1, (has - states) // one))
-            if micro >= min(share, LEAST):
+            if micro >= min(share, MIN_MICRO):
                 break
         micro = divisor(share, micro >> halvings or 1)
         return cls(micro, share // micro, again, states, micro * one, engine)

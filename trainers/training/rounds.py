@@ -227,7 +227,7 @@ def verdict(
     )
 
 
-LEAST = 10
+MIN_SET_APART = 10
 """Fewest dev queries: with fewer, none are set apart and rounds are not judged."""
 
 SET_APART = "training queries set apart as dev"
@@ -242,7 +242,9 @@ def with_dev(workspace: Workspace) -> Workspace:
     if workspace.settings.training.rules == "paper" or dataset.queries.get("dev"):
         return workspace
     ids = by_hash((query.id for query in dataset.queries.get("train", ())), DEV_SHARE)
-    return workspace if len(ids) < LEAST else workspace.with_dataset(set_apart(dataset, ids))
+    return (
+        workspace if len(ids) < MIN_SET_APART else workspace.with_dataset(set_apart(dataset, ids))
+    )
 
 
 def set_apart(dataset: Dataset, ids: frozenset[str]) -> Dataset:
@@ -272,7 +274,7 @@ def judged_by(workspace: Workspace) -> str:
     if not (dev := len(dataset.queries.get("dev", ()))):
         return (
             f"Nothing is judged: the data have no dev queries, and {DEV_SHARE:g} of the training "
-            f"queries is below {LEAST}; every round is built upon."
+            f"queries is below {MIN_SET_APART}; every round is built upon."
         )
     how = "training queries, chosen by the hash of their ids and never trained on"
     return f"Judged by {dev} {how if is_set_apart(dataset) else 'dev queries of the data'}."

@@ -27,7 +27,7 @@ _OURS = {
 """Name in the step log -> name of TRL."""
 SHARES = ("over_budget", "unfinished", "empty", "keywords")
 """What `CompletionScorer` adds to TRL's figures."""
-LEAST_WINDOW = 10
+MIN_WINDOW = 10
 """Fewest steps whose mean reward is compared with that of the steps before."""
 
 
@@ -55,7 +55,7 @@ class StepLog(ExitStack):
 
     def begins(self, steps: int, before: Sequence[Mapping[str, Any]] = ()) -> None:
         """Training begins, of so many steps, after those whose figures are given."""
-        self._window = max(LEAST_WINDOW, steps // 5)
+        self._window = max(MIN_WINDOW, steps // 5)
         if ranks.is_first():
             self._path.parent.mkdir(parents=True, exist_ok=True)
             opened = self._path.open("w", encoding="utf-8", buffering=1)

@@ -30,7 +30,7 @@ from cogr.matching.bm25 import BM25
 from cogr.settings.serving import OpenSearchSettings
 
 _TRANSIENT = {429, 502, 503, 504}
-_LONGEST = 500
+_MAX_REASON = 500
 """Most characters of a reason."""
 _PROXIES = {401, 403, 413, 429, 502, 503, 504}
 """Another answer than a cluster's is that of a proxy before it."""
@@ -81,12 +81,12 @@ def refusal_of(error: Exception) -> Refusal:
 def _answered(status: int, info: Any) -> Refusal:
     body = info.get("error") if isinstance(info, Mapping) else None
     if isinstance(body, str):
-        return Refusal(status, "", body[:_LONGEST])
+        return Refusal(status, "", body[:_MAX_REASON])
     if not isinstance(body, Mapping):
         return Refusal(status, "" if status in _PROXIES else "no_json", "forbidden")
     causes = body.get("root_cause") or [body]
     cause = causes[0] if isinstance(causes[0], Mapping) else body
-    reason = str(cause.get("reason") or body.get("reason"))[:_LONGEST]
+    reason = str(cause.get("reason") or body.get("reason"))[:_MAX_REASON]
     return Refusal(status, str(cause.get("type") or body.get("type", "")), reason)
 
 
@@ -151,7 +151,7 @@ TIMEOUT = 60.0
 BULK_THREADS = 2
 """Bulk requests in flight."""
 FIRST_WAIT = 0.25
-LONGEST_WAIT = 16.0
+MAX_WAIT = 16.0
 OLDEST = (2, 4)
 """The first version with point in time, which paging needs."""
 
@@ -165,7 +165,7 @@ def waits() -> Iterator[float]:
     out.
     """
     for attempt in range(RETRIES):
-        yield min(LONGEST_WAIT, FIRST_WAIT * 2.0**attempt) * (0.5 + 0.5 * random.random())
+        yield min(MAX_WAIT, FIRST_WAIT * 2.0**attempt) * (0.5 + 0.5 * random.random())
 
 
 @dataclass(frozen=True, slots=True)

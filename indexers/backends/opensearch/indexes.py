@@ -22,8 +22,8 @@ from indexers.text import (
     CODE,
     CODE_RUN,
     CODE_WORD,
-    LEAST_CODE,
-    MOST_CODE,
+    MAX_CODE,
+    MIN_CODE,
     RULES,
     SIGNS,
     UNITS,
@@ -203,7 +203,7 @@ def code_analysis() -> dict[str, Any]:
             "max_shingle_size": CODE_RUN,
             "token_separator": "",
         },
-        "code_length": {"type": "length", "min": LEAST_CODE, "max": MOST_CODE},
+        "code_length": {"type": "length", "min": MIN_CODE, "max": MAX_CODE},
     }
     chains: dict[str, list[str]] = {}
     for kind, rules in (("word", CODE_WORD), ("run", CODE), ("asked", ASKED_CODE)):

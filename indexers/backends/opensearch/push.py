@@ -69,7 +69,7 @@ times as much (docs/LOG.md, 2026-11-28); a longer document is sent alone.
 """
 CHUNK_DOCUMENTS = 2000
 """Most documents of a bulk request."""
-LONGEST_ID = 512
+MAX_ID = 512
 """Longest `_id` in bytes (OpenSearch's own limit)."""
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
@@ -148,9 +148,9 @@ def _send_all(cluster: Cluster, index: str, entries: Iterable[bytes]) -> int:
 
 def entry(operation: str, id_: str, document: Document | None) -> bytes:
     """The action line, and the document's line where there is one."""
-    if len(id_) * 4 > LONGEST_ID and len(id_.encode()) > LONGEST_ID:
+    if len(id_) * 4 > MAX_ID and len(id_.encode()) > MAX_ID:
         raise DataError(
-            f"The id {id_[:40]!r}... is longer than the {LONGEST_ID} bytes that OpenSearch "
+            f"The id {id_[:40]!r}... is longer than the {MAX_ID} bytes that OpenSearch "
             "takes; shorten it."
         )
     action = f'{{"{operation}":{{"_id":{_encode(id_)}}}}}\n'

@@ -13,7 +13,7 @@ Importing this package imports neither LightGBM nor scipy; its submodules do.
 FOLDS = 5
 """Parts of the training queries; each is predicted by a ranker that has not seen it."""
 
-LEAST_QUERIES = 2 * FOLDS
+MIN_QUERIES = 2 * FOLDS
 """Fewest training queries with relevant items that a fit needs."""
 
 READABILITY = 0.01

@@ -40,7 +40,7 @@ from indexers.generators.statistical.ranking.text_index import TextIndex, item_t
 from indexers.generators.statistical.ranking.training_queries import TrainingQueries
 from indexers.text import CodeIndex, phrases
 
-MOST_NAMED, LEAST_DIGITS, BEGUN = 20, 3, 0.75
+MAX_NAMED, MIN_DIGITS, BEGUN = 20, 3, 0.75
 """Items that a part number means at most, digits that it has at least ("rush hour 2" is none), and
 the probability of items whose part number begins with it.
 """
@@ -304,7 +304,7 @@ class Artefact:
         # The items that a part number means: the labels know nothing of it.
         same, begun = self._codes.find(text)
         digits = sum(map(str.isdigit, text))
-        if digits < LEAST_DIGITS or not 0 < len(begun) <= MOST_NAMED:
+        if digits < MIN_DIGITS or not 0 < len(begun) <= MAX_NAMED:
             return None
         return begun, np.where(np.isin(begun, same), 1, BEGUN).astype(np.float32)
 

@@ -27,13 +27,13 @@ from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints, 
 from indexers.generators.statistical.ranking.text_index import QueryBatch
 from indexers.generators.statistical.ranking.training_queries import TrainingQueries
 
-LEAST_QUERIES = 300
+MIN_QUERIES = 300
 """Fewest training queries that edits are learned from."""
 
-MOST_QUERIES = 6000
+MAX_QUERIES = 6000
 """Most training queries that edits are learned from."""
 
-MOST_KEYWORDS = 8_000
+MAX_KEYWORDS = 8_000
 """Most keywords of these queries in all: longer sets have more edits, and each changes less."""
 
 STEPS = 2
@@ -48,7 +48,7 @@ EXPECTATIONS = (1.0, 3.0, 1 / 3)
 SWAPS = 8
 """Most promising drops and additions, which are combined into swaps."""
 
-LEAST_P = 0.05
+MIN_P = 0.05
 """Keywords are taken from items with at least this p."""
 
 NEIGHBOURS = 20
@@ -58,7 +58,7 @@ SHRINKAGE = 0.5
 MARGIN = 0.005
 """Gain in F1 above which an edit is made."""
 
-LEAST_ERRORS = 2.0
+MIN_ERRORS = 2.0
 """The out-of-fold gain must exceed 0 by so many standard errors."""
 
 MODEL = {
@@ -234,7 +234,7 @@ def _at_hand(
     ownership: Ownership, query: QueryToEdit, dense: Floats, free: Any, costs: Any
 ) -> Ints:
     chosen = np.array(query.chosen, dtype=np.int64)
-    likely = query.items[query.p > LEAST_P]
+    likely = query.items[query.p > MIN_P]
     pool = np.unique(slices(ownership.by_item, ownership.item_starts, likely))
     pool = pool[pool != query.banned]
     owners, of = _owners(ownership, pool)
@@ -432,7 +432,7 @@ def fit_editor(
         "gain": round(gain, 4),
         "standard_error": round(error, 4),
     }
-    return (Editor(models, of_query) if gain > LEAST_ERRORS * error else None), figures
+    return (Editor(models, of_query) if gain > MIN_ERRORS * error else None), figures
 
 
 def _train_folds(examples: Sequence[_TrainingExample], folds: Ints, seed: int) -> list[Any]:

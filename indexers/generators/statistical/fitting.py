@@ -19,21 +19,21 @@ from cogr.errors import GeneratorError
 from cogr.keywords import NORMALISER, folded, self_keyword
 from cogr.metrics import f1_of
 from cogr.records import Dataset, Query
-from indexers.generators.statistical import FOLDS, LEAST_QUERIES, READABILITY
+from indexers.generators.statistical import FOLDS, MIN_QUERIES, READABILITY
 from indexers.generators.statistical.artefact import (
     K_MAX,
     Artefact,
     calibrate,
     item_digest,
 )
-from indexers.generators.statistical.edits import LEAST_QUERIES as LEAST_EDITED
 from indexers.generators.statistical.edits import (
-    MOST_KEYWORDS,
-    MOST_QUERIES,
+    MAX_KEYWORDS,
+    MAX_QUERIES,
     Editor,
     EditState,
     fit_editor,
 )
+from indexers.generators.statistical.edits import MIN_QUERIES as MIN_EDITED
 from indexers.generators.statistical.item_keywords import (
     assemble,
     item_anchors,
@@ -114,7 +114,7 @@ def fit(
     }
     ids, digests = [item.id for item in dataset.items], [item_digest(one) for one in dataset.items]
     artefact = Artefact(index, queries, relevance, training.ranker, keywords, ids, digests, facts)
-    if edits and training.rows.size >= LEAST_EDITED:
+    if edits and training.rows.size >= MIN_EDITED:
         editor, facts["edits"] = _learned_edits(artefact, training, seed)
         artefact = artefact.changed(editor=editor)
     facts.update(assess(artefact, training, seed))
@@ -173,7 +173,7 @@ def _learned_edits(
     rng = np.random.default_rng(seed)
     known = dict(zip(trained.tolist(), scored, strict=True))
     others = np.setdiff1d(np.arange(len(fitted.queries)), trained)
-    order = np.concatenate([rng.permutation(trained), rng.permutation(others)])[:MOST_QUERIES]
+    order = np.concatenate([rng.permutation(trained), rng.permutation(others)])[:MAX_QUERIES]
     states: list[EditState] = []
     for at in range(0, order.size, _BATCH):
         rows = order[at : at + _BATCH].tolist()
@@ -184,7 +184,7 @@ def _learned_edits(
             else fitted.probabilities(queries)
         )
         states += fitted.edit_states(queries, found)
-        if sum(int(state.chosen.sum()) for state in states) > MOST_KEYWORDS:
+        if sum(int(state.chosen.sum()) for state in states) > MAX_KEYWORDS:
             break
     return fit_editor(states, order[: len(states)], fitted.relevance, K_MAX, seed)
 
@@ -199,11 +199,11 @@ def _relevance(dataset: Dataset) -> Csr:
         if item in numbers
     ]
     judged = len({row for row, _ in pairs})
-    if judged < LEAST_QUERIES:
+    if judged < MIN_QUERIES:
         raise GeneratorError(
             f"The generator 'statistical' learns from labels, but the data set {dataset.name} "
             f"has {judged} training queries "
-            f"with relevant items and {LEAST_QUERIES} are needed; add judgements or set the "
+            f"with relevant items and {MIN_QUERIES} are needed; add judgements or set the "
             "generator 'extractive'."
         )
     places = tuple(np.array(pairs, np.int32).T)

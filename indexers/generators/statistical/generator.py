@@ -50,9 +50,9 @@ FOLDER = "statistical"
 """Where a store keeps fitted artefacts, one folder a data set and options."""
 
 LATEST = f"{FOLDER}/latest.json"
-"""Names of a store's `MOST_LATEST` newest fits, newest first."""
+"""Names of a store's `MAX_LATEST` newest fits, newest first."""
 
-MOST_LATEST = 10
+MAX_LATEST = 10
 """Nightly fits are many, and each says which items were new to it, by all fits before it."""
 
 EVIDENCE, STACKING, JUDGE, JOINED = "evidence", "stacking", "judge", "joined"
@@ -270,7 +270,7 @@ class Statistical(Generator):
         save(artefact, self._folder)
         own = fingerprint_hash(self._of_fit)
         others = [name for name in _latest(self._store) if name != own]
-        self._store.write_json(LATEST, [own, *others][:MOST_LATEST])
+        self._store.write_json(LATEST, [own, *others][:MAX_LATEST])
         return artefact
 
     @property

@@ -41,7 +41,7 @@ PHRASE_WORDS = 2
 which would then retrieve all its owners.
 """
 
-LEAST_ANCHOR = 0.25
+MIN_ANCHOR = 0.25
 """An item owns an anchor when the mean of label and out-of-fold probability reaches this."""
 
 COMMON_SHARE = 0.02
@@ -52,7 +52,7 @@ SINGLE_COST = 0.25
 unreadable one.
 """
 
-LEAST_SAID = 0.05
+MIN_SAID = 0.05
 """Unreadable keywords cost something only where at least this share of the items' phrases is
 readable: 0.3 % on med, 14 to 59 % on nfcorpus, cacm, chorus and the sample shop.
 """
@@ -129,7 +129,7 @@ class ItemKeywords:
 
         An unreadable keyword costs `price`: it is neither an anchor nor two words that stand side
         by side in a title or in one of the `queries`, stop words aside. Where hardly any phrase is
-        readable (`LEAST_SAID`), as without titles and with few queries, there is nothing better to
+        readable (`MIN_SAID`), as without titles and with few queries, there is nothing better to
         choose, and these cost nothing. A title that is not an anchor costs a quarter, and any
         keyword of a single item at least as much: people use it, but it finds no future item.
         """
@@ -141,7 +141,7 @@ class ItemKeywords:
                 if number >= 0:
                     costs[number] = 0
         of_text = np.unique(self.owned[self.kinds == PHRASE])
-        if np.count_nonzero(costs[of_text] == 0) < LEAST_SAID * of_text.size:
+        if np.count_nonzero(costs[of_text] == 0) < MIN_SAID * of_text.size:
             costs[:] = 0
         else:
             costs[titles] = price * SINGLE_COST
@@ -232,7 +232,7 @@ def item_anchors(queries: Sequence[str], strength: Csr) -> list[list[str]]:
     [0, 1].
     """
     by_item = strength.T.tocsr()
-    by_item = with_data(by_item, np.where(by_item.data >= LEAST_ANCHOR, by_item.data, 0))
+    by_item = with_data(by_item, np.where(by_item.data >= MIN_ANCHOR, by_item.data, 0))
     return [[queries[query] for query in row] for row in best_columns(by_item, ANCHORS)]
 
 

@@ -32,21 +32,21 @@ from indexers.generators.statistical.ranking.matrices import Floats as Floats32
 from indexers.generators.statistical.ranking.ranker import MASKS, as_new
 from indexers.generators.statistical.stacking import fit_line, logits_of
 
-MOST_PAIRS = 10_000
+MAX_PAIRS = 10_000
 """Most pairs that a judge is asked about for one side: ten minutes on two cores with a model of 1.5
 billion parameters.
 """
 
-MOST_FITTED = 1000
+MAX_FITTED = 1000
 """Of these, most to fit a coefficient on, for known and for new items each."""
 
-MOST_QUERIES = 300
+MAX_QUERIES = 300
 """Most training queries to fit coefficients on."""
 
 NEAR = 2.0
 """A pair is near the cut where the logit of its p is so close to that of the last item taken."""
 
-_MOST = 50.0
+_MAX_SHIFT = 50.0
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class JudgeEvidence:
         if not used.any():
             return p
         logits, expected = logits_of(p[used]) + (weights * z)[used], float(p[used].sum())
-        shift = brentq(lambda by: expit(logits + by).sum() - expected, -_MOST, _MOST)
+        shift = brentq(lambda by: expit(logits + by).sum() - expected, -_MAX_SHIFT, _MAX_SHIFT)
         found = p.copy()
         found[used] = expit(logits + shift)
         return found
@@ -181,7 +181,7 @@ def _examples(artefact: Artefact, kind: bool) -> list[_Candidates]:
     """
     ranker, rng = artefact.ranker, np.random.default_rng(artefact.facts["seed"])
     labelled = (np.diff(artefact.relevance.indptr) > 0) & (ranker.folds >= 0)
-    rows = np.sort(rng.permutation(np.flatnonzero(labelled))[:MOST_QUERIES])
+    rows = np.sort(rng.permutation(np.flatnonzero(labelled))[:MAX_QUERIES])
     found: list[list[_Candidates]] = [[] for _ in rows]
     for pairs, p, masked in _scored(artefact, rows, rng, kind):
         bounds = np.searchsorted(pairs.query, np.arange(rows.size + 1))
@@ -191,7 +191,7 @@ def _examples(artefact: Artefact, kind: bool) -> list[_Candidates]:
             near = near[masked[span][near] == kind]
             parts = (pairs.item[span], p[span], masked[span], near, artefact.relevance[row].indices)
             found[place].append(_Candidates(artefact.queries[row], *parts))
-    drawn, left = list[_Candidates](), MOST_FITTED
+    drawn, left = list[_Candidates](), MAX_FITTED
     for place in rng.permutation(rows.size):
         left -= sum(one.near.size for one in found[place])
         drawn += found[place] if left >= 0 else ()
@@ -230,7 +230,7 @@ def _chosen(
         labelled = artefact.row_of(query) >= 0
         order += [(not is_new[items[at]], labelled, number, at) for at in near.tolist()]
     kept: dict[int, list[int]] = {}
-    for *_, number, at in sorted(order)[: MOST_PAIRS - 2 * MOST_FITTED]:
+    for *_, number, at in sorted(order)[: MAX_PAIRS - 2 * MAX_FITTED]:
         kept.setdefault(number, []).append(at)
     return [replace(found[number], near=np.sort(at)) for number, at in kept.items()]
 

@@ -23,7 +23,7 @@ from indexers.generators.statistical.keyword_selection import Floats, Ints, Owne
 SCORE = 10.0
 """The target score of an item of probability 1; others in proportion."""
 
-LEAST, MOST, DIGITS = 0.001, 1000.0, 4
+MIN_WEIGHT, MAX_WEIGHT, DIGITS = 0.001, 1000.0, 4
 """Bounds of a weight, and its significant digits. No weight is 0, so that the retrieved set stays.
 """
 
@@ -177,7 +177,9 @@ def least_squares(parts: Floats, target: Floats) -> Floats:
 
 
 def _rounded(weights: Floats) -> tuple[float, ...]:
-    return tuple(float(f"{weight:.{DIGITS}g}") for weight in np.clip(weights, LEAST, MOST))
+    return tuple(
+        float(f"{weight:.{DIGITS}g}") for weight in np.clip(weights, MIN_WEIGHT, MAX_WEIGHT)
+    )
 
 
 def weights_in(mirror: Mirror, words: Sequence[str], p: Mapping[str, float]) -> dict[str, float]:

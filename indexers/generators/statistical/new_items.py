@@ -47,7 +47,7 @@ the items that are like it.
 NEAREST = 20
 """Items that are like an item, by their words."""
 
-LEAST_GAIN = 1e-9
+MIN_GAIN = 1e-9
 """A keyword must bring more expected F1 than this, summed over queries."""
 
 WORTH_REWRITING = 0.02
@@ -307,7 +307,7 @@ class _KnownQueries:
         while words and len(found) < K_MAX:
             totals = owned @ gains
             best = int(totals.argmax())
-            if totals[best] <= LEAST_GAIN:
+            if totals[best] <= MIN_GAIN:
                 break
             found.append(words[best])
             gains[users[best]] = 0

@@ -36,10 +36,10 @@ from indexers.generators.statistical.ranking.ranker import MULTIPLIERS
 PARTS = 10
 """Folds of the queries; each is answered by coefficients that were fitted on the others."""
 
-LEAST_FITTED = 10
+MIN_FITTED = 10
 """Fewest queries with evidence that coefficients are fitted on."""
 
-MOST_FITTED = 1000
+MAX_FITTED = 1000
 """Most queries that coefficients are fitted on."""
 
 PENALTY = 1.0
@@ -47,7 +47,7 @@ PENALTY = 1.0
 towards 1 and those of the pairs towards 0.
 """
 
-LEAST_P = 1e-4
+MIN_P = 1e-4
 """Probability of items that are not candidates of the ranker."""
 
 DIGITS = 4
@@ -157,9 +157,9 @@ def stacked(
         asked: queries that the pairs have not learned from, and the ids of their relevant items.
             The ranker answers them out of fold where it has.
     """
-    order = np.random.default_rng(seed).permutation(len(asked))[:MOST_FITTED]
+    order = np.random.default_rng(seed).permutation(len(asked))[:MAX_FITTED]
     examples = list(_examples(artefact, pairs, [asked[number] for number in order]))
-    if len(examples) < LEAST_FITTED or (stack := _fitted(pairs, examples)).f1 <= stack.without:
+    if len(examples) < MIN_FITTED or (stack := _fitted(pairs, examples)).f1 <= stack.without:
         return artefact
     queries, relevant = zip(*((one.query, one.relevant) for one in examples), strict=True)
     with_it = artefact.changed(stack=stack)
@@ -189,8 +189,8 @@ def _features(items: Ints, p: Floats32, by_pairs: Sequence[Ints]) -> tuple[Ints,
 
 
 def logits_of(p: Floats | Floats32) -> Floats:
-    """Logits of probabilities, which are clipped to `LEAST_P` and 1 - `LEAST_P`."""
-    return logit(p.astype(np.float64), LEAST_P)
+    """Logits of probabilities, which are clipped to `MIN_P` and 1 - `MIN_P`."""
+    return logit(p.astype(np.float64), MIN_P)
 
 
 def _examples(

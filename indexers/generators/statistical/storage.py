@@ -46,7 +46,7 @@ MANIFEST = "manifest.json"
 
 Data = bytes | mmap.mmap
 
-_MOST_HEADER = 1024
+_MAX_HEADER = 1024
 """A .npy file's header is shorter than this, in bytes."""
 
 
@@ -250,7 +250,7 @@ def _texts(data: Data, *names: str) -> list[Strings]:
 
 
 def _array(data: Data) -> NDArray[Any]:
-    start = io.BytesIO(data[:_MOST_HEADER])
+    start = io.BytesIO(data[:_MAX_HEADER])
     np.lib.format.read_magic(start)  # type: ignore[no-untyped-call]
     shape, _, dtype = np.lib.format.read_array_header_1_0(start)  # type: ignore[no-untyped-call]
     size = math.prod(shape)

@@ -25,7 +25,7 @@ from indexers.telemetry.prometheus import stage
 
 log = logging.getLogger(__name__)
 
-LEAST, MOST, SHARDS = 16, 4096, 64
+MIN_SHARD, MAX_SHARD, SHARDS = 16, 4096, 64
 """Entities of a shard, at least and at most, and into how many shards a round is cut within these
 bounds; later rounds have no least. A worker leaves what it can't do in time
 (`indexers.rebuild.fleet.worker.SHARD_SECONDS`) to the next round.
@@ -99,8 +99,8 @@ class Coordinator:
         setbacks = prometheus.SETBACKS.labels(self._job.side)
         setbacks.set(0)
         while todo := self._todo():
-            least = 1 if number else LEAST
-            size = min(MOST, max(least, -(-len(todo) // SHARDS))) // PARTS**barren
+            least = 1 if number else MIN_SHARD
+            size = min(MAX_SHARD, max(least, -(-len(todo) // SHARDS))) // PARTS**barren
             shards = self._cut(number, todo, max(1, size))
             self._wait(list(shards))
             self._close(shards)

@@ -108,8 +108,8 @@ def test_new_items_join_a_fit(
 ) -> None:
     folder, new = shop
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(judge_evidence, "MOST_PAIRS", 1500)
-    monkeypatch.setattr(judge_evidence, "MOST_FITTED", 300)
+    monkeypatch.setattr(judge_evidence, "MAX_PAIRS", 1500)
+    monkeypatch.setattr(judge_evidence, "MAX_FITTED", 300)
     for side in ("item", "query"):
         done(cogr_index, "rebuild", "--side", side)
     whole, old = sample_shop(), workspace_of(folder)

@@ -68,9 +68,9 @@ ONE_EMPTY = {**GOOD_ITEMS, "b": []}
 FEW_WORDS = {id_: ["sofas", "lamps"] for id_ in TITLES}
 LIMITS = [
     ("tolerance", FOREIGN_ITEMS, "F1 on test would go from 0.8333 to 0.5000 (publish.tolerance is"),
-    ("MOST_GROWTH", FOREIGN_ITEMS, "items that no query reaches would go from 0.0% to 75.0%"),
-    ("MOST_GROWTH", ONE_EMPTY, "empty keyword sets (item side) would go from 0.0% to 25.0%"),
-    ("LEAST_VOCABULARY", FEW_WORDS, "vocabulary of the item side would go from 7 to 2 keywords"),
+    ("MAX_GROWTH", FOREIGN_ITEMS, "items that no query reaches would go from 0.0% to 75.0%"),
+    ("MAX_GROWTH", ONE_EMPTY, "empty keyword sets (item side) would go from 0.0% to 25.0%"),
+    ("MIN_VOCABULARY", FEW_WORDS, "vocabulary of the item side would go from 7 to 2 keywords"),
 ]
 
 
@@ -90,14 +90,14 @@ def test_each_figure_stops_a_publish_and_its_limit_lets_it_pass(
     assert served.serving() == before
     # This figure alone: the others let everything pass, then so does this one.
     flags = [] if limit == "tolerance" else ["--set", "publish.tolerance=0.99"]
-    for name, value in (("LEAST_VOCABULARY", 0.0), ("MOST_GROWTH", 1.0)):
+    for name, value in (("MIN_VOCABULARY", 0.0), ("MAX_GROWTH", 1.0)):
         if name != limit:
             monkeypatch.setattr(f"indexers.release.gate.{name}", value)
     ended = served.run("publish", worse, *flags)
     assert (ended.status, reason in ended.err) == (1, True)
     monkeypatch.undo()
     monkeypatch.chdir(served.folder)
-    for name, value in (("LEAST_VOCABULARY", 0.0), ("MOST_GROWTH", 1.0)):
+    for name, value in (("MIN_VOCABULARY", 0.0), ("MAX_GROWTH", 1.0)):
         monkeypatch.setattr(f"indexers.release.gate.{name}", value)
     assert served.run("publish", worse, "--set", "publish.tolerance=1").status == 0
     # Rolling back is never kept; the gate can be overruled.

@@ -11,7 +11,7 @@ import pytest
 
 from cogr.keywords import normalise, parse, query_key, self_keyword
 from cogr.snapshots import Row
-from indexers.release.rules import MOST_PINS, Rule, Rules
+from indexers.release.rules import MAX_PINS, Rule, Rules
 from indexers.search import together
 from tests.indexers.backends.opensearch_worlds import flags_of
 from tests.indexers.conftest import Command
@@ -148,7 +148,7 @@ BAD = [
     ("pin,...,a,\n", "line 2: '...' is not one query"),
     ("pin,sofa,a,\nbury,Sofa,a,\n", "line 3: bury sofa, a contradicts"),
     ("forbid,,a,red\nadd,,a,red\n", "line 3: add a, red contradicts"),
-    ("".join(f"pin,sofa,i{n},\n" for n in range(MOST_PINS + 1)), "line 12: 'sofa' has more than"),
+    ("".join(f"pin,sofa,i{n},\n" for n in range(MAX_PINS + 1)), "line 12: 'sofa' has more than"),
 ]
 
 

@@ -20,7 +20,7 @@ from tests.shops import read_jsonl, write_jsonl, write_sample_part
 from tests.trainers.report_worlds import Told
 from trainers.training.contest import Contender, choose, contenders, known_rivals
 from trainers.training.driver import Driver
-from trainers.training.rounds import LEAST, judged_by, with_dev
+from trainers.training.rounds import MIN_SET_APART, judged_by, with_dev
 from trainers.training.stage import Launcher
 
 GATED = ("training.rules=own", "dataset.dev_share=0")
@@ -84,7 +84,7 @@ def test_a_share_of_the_training_queries_is_dev_where_the_data_have_none(tmp_pat
     ("override", "share", "sentence"),
     [
         ("training.rules=paper", DEV_SHARE, "every round is built upon"),
-        ("training.rules=own", 0.05, f"is below {LEAST}; every round is built upon"),
+        ("training.rules=own", 0.05, f"is below {MIN_SET_APART}; every round is built upon"),
         ("dataset.dev_share=0.2", DEV_SHARE, "dev queries of the data"),
     ],
 )

@@ -26,8 +26,8 @@ def test_a_judge_trained_on_labels_is_evidence(
 ) -> None:
     config = write_sample_part(tmp_path / "shop", items=60)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(judge_evidence, "MOST_PAIRS", 400)
-    monkeypatch.setattr(judge_evidence, "MOST_FITTED", 150)
+    monkeypatch.setattr(judge_evidence, "MAX_PAIRS", 400)
+    monkeypatch.setattr(judge_evidence, "MAX_FITTED", 150)
     dataset = Workspace.open(config, []).dataset
     queries = dataset.queries["train"]
     texts = [Pair(q, i).request(YES_OR_NO).prompt.text for q in queries for i in dataset.items[:9]]

@@ -48,7 +48,7 @@ _FILES = (ONNX_FILE, "tokenizer.json", "1_Pooling/config.json")
 
 CHOICE = f"{FOLDER}/choice.json"
 
-MOST_ITEMS, MOST_LETTERS = 100_000, 16_000_000
+MAX_ITEMS, MAX_LETTERS = 100_000, 16_000_000
 """For which `auto` takes an encoder. A new query is encoded and compared with all items, which
 takes it from 13 to 22 ms; half an hour of a core encodes 4 million tokens.
 """
@@ -56,7 +56,7 @@ takes it from 13 to 22 ms; half an hour of a core encodes 4 million tokens.
 _FOREIGN, _READ = 0.02, 5000
 """Share of letters beyond ASCII that English titles stay below, and titles that are looked at."""
 
-MOST_TOKENS, LETTERS = 128, 4
+MAX_TOKENS, LETTERS = 128, 4
 """Tokens of a text that are read, since the beginning of an item says what it is; letters of a
 token, about.
 """
@@ -168,10 +168,10 @@ def choose(items: Sequence[Item], language: str, store: Store) -> Choice:
 
 
 def _choose(items: Sequence[Item], language: str, store: Store) -> Choice:
-    if len(items) > MOST_ITEMS:
-        return Choice(why=f"new queries would be slow with more than {MOST_ITEMS:,} items")
-    read = MOST_TOKENS * LETTERS
-    if sum(min(len(item.title) + len(item.text), read) for item in items) > MOST_LETTERS:
+    if len(items) > MAX_ITEMS:
+        return Choice(why=f"new queries would be slow with more than {MAX_ITEMS:,} items")
+    read = MAX_TOKENS * LETTERS
+    if sum(min(len(item.title) + len(item.text), read) for item in items) > MAX_LETTERS:
         return Choice(why="the items' texts would take more than half an hour of a core")
     model = MINILM if _is_english(items, language) else MULTILINGUAL
     try:
@@ -253,7 +253,7 @@ def _read_onnx(folder: Path) -> tuple[Any, Any]:
         raise GeneratorError(
             f"The encoder in {folder} can't be loaded: {first_line(error)}"
         ) from error
-    tokenizer.enable_truncation(MOST_TOKENS)
+    tokenizer.enable_truncation(MAX_TOKENS)
     tokenizer.enable_padding()
     return tokenizer, session
 
@@ -296,5 +296,5 @@ def _by_torch(folder: Path) -> Callable[[list[str]], Floats]:
         raise GeneratorError(
             f"The encoder in {folder} can't be loaded: {first_line(error)}"
         ) from error
-    model.max_seq_length = min(model.max_seq_length or MOST_TOKENS, MOST_TOKENS)
+    model.max_seq_length = min(model.max_seq_length or MAX_TOKENS, MAX_TOKENS)
     return lambda texts: np.asarray(model.encode(texts, show_progress_bar=False), np.float32)

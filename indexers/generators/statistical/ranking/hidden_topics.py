@@ -38,7 +38,7 @@ SHARED = 0.2
 LARGEST = 0.1
 """A topic with more than this share of the queries is cut."""
 
-MOST_CONNECTED = 20_000
+MAX_CONNECTED = 20_000
 """With more training queries all count as one topic, which is cut: comparing each with each takes
 too long.
 """
@@ -54,7 +54,7 @@ def topic_groups(sources: TrainingQueries, seed: int) -> Ints:
     k-means over the means of what they find.
     """
     n = sources.relevance.shape[0]
-    topic = _connected(sources.relevance) if n <= MOST_CONNECTED else np.zeros(n, np.int64)
+    topic = _connected(sources.relevance) if n <= MAX_CONNECTED else np.zeros(n, np.int64)
     for one in np.flatnonzero(np.bincount(topic) > max(1.0, LARGEST * n)):
         members = np.flatnonzero(topic == one)
         parts = int(np.ceil(2 * members.size / max(1.0, LARGEST * n)))

@@ -18,7 +18,7 @@ import pytest
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Snapshot
 from cogr.store import Store
-from indexers.backends import MOST_TEXT, Words
+from indexers.backends import MAX_TEXT, Words
 from indexers.backends.opensearch import OpenSearchBackend, search
 from indexers.backends.opensearch.client import Version
 from indexers.backends.opensearch.indexes import index_settings, mapping
@@ -129,7 +129,7 @@ def test_words_beside_keywords_score_as_the_backends(shop: World) -> None:
     assert ids(alone) == [hit.id for hit in expected.hits] == ["a-1", "f"]
     assert shop.search(text="")["hits"]["total"]["value"] == 0
     for text in hostile(2, 40):
-        found = shop.search(text=text[:MOST_TEXT], text_boost=2)["hits"]["total"]["value"]
+        found = shop.search(text=text[:MAX_TEXT], text_boost=2)["hits"]["total"]["value"]
         expected = shop.found([], words=Words(text))
         assert found == expected.total + expected.more
 

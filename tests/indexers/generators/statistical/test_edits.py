@@ -90,8 +90,8 @@ def test_edited_sets_hold_the_budget_and_are_kept_with_what_was_fitted(
 ) -> None:
     """With edits whether they pay or not; a training query hears the model that has not seen it."""
     assert artefact.editor is None, "few queries learn no edits"
-    monkeypatch.setattr(fitting, "LEAST_EDITED", 0)
-    monkeypatch.setattr(module, "LEAST_ERRORS", -9.0)
+    monkeypatch.setattr(fitting, "MIN_EDITED", 0)
+    monkeypatch.setattr(module, "MIN_ERRORS", -9.0)
     edited = fit(dataset)
     queries, editor = dataset.all_queries(), edited.editor
     after = edited.query_keywords(queries)

@@ -27,8 +27,8 @@ from indexers.generators.statistical.keyword_selection import (
 )
 from indexers.generators.statistical.keyword_weights import (
     DIGITS,
-    LEAST,
-    MOST,
+    MAX_WEIGHT,
+    MIN_WEIGHT,
     ScoredIndex,
     weights_in,
 )
@@ -130,7 +130,7 @@ def test_quality_against_exhaustive_search() -> None:
 
 
 def is_weight(weight: float) -> bool:
-    return LEAST <= weight <= MOST and float(f"{weight:.{DIGITS}g}") == weight
+    return MIN_WEIGHT <= weight <= MAX_WEIGHT and float(f"{weight:.{DIGITS}g}") == weight
 
 
 @settings(max_examples=100, deadline=None)

@@ -23,10 +23,10 @@ from indexers.rebuild.fleet.run_files import Overview, overview
 from indexers.workspace import Workspace
 from tests.shops import rebuild_here, write_thing_shop
 
-LEAST = "indexers.rebuild.fleet.coordinator.LEAST"
+MIN_SHARD = "indexers.rebuild.fleet.coordinator.MIN_SHARD"
 LAST_DEATHS = "indexers.rebuild.fleet.coordinator.LAST_DEATHS"
 CONSTANTS = {
-    LEAST: 16,
+    MIN_SHARD: 16,
     LAST_DEATHS: 3,
     "indexers.rebuild.fleet.coordinator.POLL_SECONDS": 0.1,
     "indexers.rebuild.fleet.coordinator.LOOK_SECONDS": 0.5,

@@ -23,7 +23,7 @@ from indexers.lease import read_lease
 from indexers.rebuild.fleet.broker import server_version
 from indexers.rebuild.fleet.run_files import latest_run, overview
 from tests.indexers.faulty import faulty
-from tests.indexers.rebuild.fleet.fleet_worlds import LAST_DEATHS, LEAST, Fleet, ended, fleet_in
+from tests.indexers.rebuild.fleet.fleet_worlds import LAST_DEATHS, MIN_SHARD, Fleet, ended, fleet_in
 from tests.indexers.telemetry.test_telemetry import scraped
 
 pytestmark = pytest.mark.slow
@@ -120,7 +120,7 @@ def test_a_store_in_s3_where_worker_and_coordinator_are_killed(
 ) -> None:
     with fleet_in(tmp_path, valkey, 60, {"delay": 0.05, "store": f"{s3}/shop"}) as fleet:
         worker = fleet.worker()
-        coordinator = fleet.rebuild(**{LEAST: 40})
+        coordinator = fleet.rebuild(**{MIN_SHARD: 40})
         fleet.wait_until(lambda run: run.answered > 8)
         for process in (worker, coordinator):
             ended(process, signal.SIGKILL)
@@ -140,7 +140,7 @@ def test_entities_that_take_workers_down_are_set_aside(
     tmp_path: Path, valkey: RedisSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accidents = {"i7": "kill", "i13": "error"}
-    settings = {"accidents": accidents, LAST_DEATHS: 2, LEAST: 8}
+    settings = {"accidents": accidents, LAST_DEATHS: 2, MIN_SHARD: 8}
     with fleet_in(tmp_path, valkey, 40, settings) as fleet:
         workers = [fleet.worker()]
         coordinator = fleet.rebuild()

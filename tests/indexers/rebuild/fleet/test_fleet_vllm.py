@@ -18,7 +18,7 @@ from cogr.settings.indexing import GeneratorSettings, RedisSettings
 from indexers.generators.vllm_lm import VllmGenerator, VllmOptions, let_modules_be_read
 from indexers.rebuild.fleet.run_files import latest_run
 from indexers.workspace import generator_options
-from tests.indexers.rebuild.fleet.fleet_worlds import LEAST, Fleet, ended, fleet_in
+from tests.indexers.rebuild.fleet.fleet_worlds import MIN_SHARD, Fleet, ended, fleet_in
 from tests.indexers.telemetry.test_telemetry import scraped
 from tests.smollm2 import smollm2
 
@@ -28,7 +28,7 @@ MODEL = {
     "generator.sampling.max_tokens": 12,
     "rebuild.max_failure_share": 1,
     "metrics.port": 0,
-    LEAST: 4,
+    MIN_SHARD: 4,
 }
 
 needs_the_model = pytest.mark.skipif(

@@ -135,7 +135,7 @@ TIER = 1024
 """The score that the template adds to every item of the set."""
 T = TypeVar("T")
 _Answer = httpx.Response | httpx.RequestError
-MOST_TEXT = 512
+MAX_TEXT = 512
 """Most characters of a text that are searched."""
 
 
@@ -316,7 +316,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _parameters(query: str, expansion: Expansion, options: SearchOptions) -> dict[str, Any]:
-    given: dict[str, Any] = {"explain": True, "text": query[:MOST_TEXT], **options}
+    given: dict[str, Any] = {"explain": True, "text": query[:MAX_TEXT], **options}
     if "text_query" in given:
         given["text_query"] = [given["text_query"]]
     given["text_boost"], words = expansion.text_boost, expansion.keywords

@@ -237,7 +237,7 @@ def test_other_languages_get_a_multilingual_encoder(
 
 @pytest.mark.parametrize(
     ("limit", "why"),
-    [("MOST_ITEMS", "would be slow with more than"), ("MOST_LETTERS", "more than half an hour")],
+    [("MAX_ITEMS", "would be slow with more than"), ("MAX_LETTERS", "more than half an hour")],
 )
 def test_too_many_items_get_none(
     hub: list[str],
