@@ -19,7 +19,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
@@ -287,15 +287,17 @@ def _add_state_routes(app: FastAPI, parts: Parts, page: str) -> None:
         """Whether the process lives."""
         return {"status": "ok"}
 
-    @app.get("/readyz", responses={503: {"description": "Still starting, or without keywords"}})
-    async def readyz(response: Response) -> dict[str, Any]:
+    @app.get("/readyz", responses={503: {"description": "Still starting, or no whole pair serves"}})
+    async def readyz(response: Response, exclude: Literal["", "warnings"] = "") -> dict[str, Any]:
         """Whether queries are answered, and what serves is a whole pair; else `problems` says what
         is missing or wrong and which command mends it.
 
         An unreachable upstream does not change it: the fallback, the query alone, is an answer too.
+        A load balancer excludes warnings: what serves is less than it was, but still of use.
         """
         follower = parts.follower
-        ready = follower.looked.is_set() and not follower.pair.flaws
+        wrong = follower.pair.flaws or (not exclude and follower.pair.warnings)
+        ready = follower.looked.is_set() and not wrong
         response.status_code = 200 if ready else 503
         return {"ready": ready, **parts.state()}
 

@@ -125,7 +125,8 @@ class Follower:
     def _failed(self, error: Exception) -> None:
         expected = isinstance(error, UnavailableError | BadAnswerError)
         if isinstance(error, BadAnswerError):
-            self._metrics.flaws.set(1)
+            self.pair = replace(self.pair, warnings=(str(error).rstrip("."),))
+            self._metrics.flaws.set(len(self.pair.flaws) + 1)
         if not expected:
             self._metrics.bugs.inc()
         if not self.problem:

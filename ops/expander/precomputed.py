@@ -29,7 +29,13 @@ from cogr.snapshots.writing import HEAVIEST
 from cogr.store import Store
 from indexers.backends import Pair
 from indexers.backends.opensearch.search import lookup_body
-from indexers.backends.opensearch.serving import count_of, pair_of, request_of, with_count
+from indexers.backends.opensearch.serving import (
+    ambiguous,
+    count_of,
+    pair_of,
+    request_of,
+    with_count,
+)
 from indexers.rebuild.fleet.broker import PREFIX, url_of
 from indexers.workspace import Workspace
 from ops.expander.upstream import (
@@ -96,9 +102,11 @@ class ClusterIndex:
         # cluster works.
         found = await self._upstream.call(ask, self._seconds)
         try:
-            pair = pair_of(found, self._prefix, self._into)
+            pair, several = pair_of(found, self._prefix, self._into), ambiguous(found, self._prefix)
         except ServiceError as error:
             raise BadAnswerError(str(error)) from error
+        if several:
+            raise BadAnswerError(several[0])
         return await self._counting(pair) if self._into.index else pair
 
     async def _counting(self, pair: Pair) -> Pair:

@@ -67,22 +67,25 @@ def aliased(found: Answer, prefix: str) -> dict[Side, list[str]]:
 
 
 def pair_of(found: Answer, prefix: str, into: IntoSettings) -> Pair:
-    """What serves. Raises ServiceError as `aliased`, and where an alias names several indexes, or
-    an index has an unreadable `_meta`.
+    """What serves; a side whose alias names several indexes is absent. Raises ServiceError as
+    `aliased`, and where an index has an unreadable `_meta`.
     """
-    sides: dict[Side, ServedSide] = {}
-    for side, names in aliased(found, prefix).items():
-        if len(names) > 1:
-            raise ServiceError(
-                f"The alias {alias_name(prefix, side)} names {' and '.join(names)} at once; "
-                "publish one snapshot to repair it."
-            )
-        if names:
-            sides[side] = _by_meta(names[0], found[names[0]]["mappings"]["_meta"])
-    if not into.index:
-        return Pair(sides.get("item"), sides.get("query"))
-    item, flaws = _by_field(found, into)
-    return Pair(item, sides.get("query"), tuple(flaws))
+    sides = {
+        side: _by_meta(names[0], found[names[0]]["mappings"]["_meta"])
+        for side, names in aliased(found, prefix).items()
+        if len(names) == 1
+    }
+    item, flaws = _by_field(found, into) if into.index else (sides.get("item"), [])
+    return Pair(item, sides.get("query"), (*flaws, *ambiguous(found, prefix)))
+
+
+def ambiguous(found: Answer, prefix: str) -> list[str]:
+    """A sentence for each alias that names several indexes. Raises ServiceError as `aliased`."""
+    return [
+        f"the alias {alias_name(prefix, side)} names {' and '.join(names)} at once"
+        for side, names in aliased(found, prefix).items()
+        if len(names) > 1
+    ]
 
 
 def _by_meta(name: str, meta: Mapping[str, Any]) -> ServedSide:

@@ -1,6 +1,6 @@
 """What every light says of the pair that serves in an index of a team's own: `verify`, `list`,
-`search`, the expander's `/readyz` and metrics. They agree, each half of a pair is red in all of
-them, and the command that they print mends it.
+`search`, `shadow`, the expander's `/readyz` and metrics. They agree, each half of a pair is red in
+all of them, and the command that they print mends it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import pytest
 from indexers import serving
 from indexers.backends.opensearch.client import Cluster
 from ops.expander import expander as following
-from tests.commands import Command
-from tests.indexers.release.test_nightly import RULES, Shop, team
+from tests.commands import Command, Ended
+from tests.indexers.release.test_nightly import BRANDS, RULES, Shop, team
 from tests.ops.expander.expander_worlds import Running, running, wait_for
-from tests.shops import write_shop
+from tests.shops import write_jsonl, write_shop
 
 __all__ = ["team"]
 
@@ -33,6 +33,7 @@ class Lights:
 
     shop: Shop
     command: Command
+    ops: Command
     expander: Running = field(init=False)
 
     @property
@@ -57,15 +58,21 @@ class Lights:
 
     def all(self) -> Mapping[str, bool]:
         """Light -> whether it is green."""
-        ready = self.expander.client.get("/readyz").json()
+        ready = self.expander.client.get("/readyz")
         listed, found = (self.command(*one, "--json") for one in (("list",), ("search", "couch")))
         return {
             "verify": self.command("verify").status == 0,
             "list": listed.status == 0 and not listed.json["serving"]["problems"],
             "search": found.status == 0 and not found.json["note"],
-            "readyz": not ready["problems"] and not ready["pair_problem"],
+            "shadow": self.shadow().status == 0,
+            "readyz": ready.status_code == 200,
             "metric": self.expander.metric("cogr_expander_flaws") == 0,
         }
+
+    def shadow(self) -> Ended:
+        """A log of two queries asked of the team's text search and of what serves."""
+        sides = ("--present", "today.json", "--index", self.shop.alias, "--rate", 1000)
+        return self.ops("shadow", "log.jsonl", *sides, "--expander", self.expander.url)
 
     def check(self, *, green: bool) -> None:
         """Every light is as it should be, at the latest when the expander has looked again."""
@@ -86,6 +93,7 @@ class Lights:
 def lights(
     team: Shop,
     cogr_index: Command,
+    cogr_ops: Command,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Lights]:
@@ -104,8 +112,10 @@ url = "{team.cluster.url}"
 prefix = "{team.cluster.settings.prefix}"
 """
     file.write_text(file.read_text().replace("[serving]", f"[serving]\n{into}") + tables)
+    (tmp_path / "today.json").write_text('{"query": {"match": {"title": "{{query}}"}}}')
+    write_jsonl(tmp_path / "log.jsonl", [{"query": one} for one in (BRANDS[1], "couch")])
     team.move(team.make(0), None)
-    shown = Lights(team, cogr_index)
+    shown = Lights(team, cogr_index, cogr_ops)
     shown.run("publish", *team.snapshots(), "--no-gate")
     (tmp_path / "rules.csv").write_text(RULES.replace("bury,couch", "bury,light"))
     shown.run("publish", "--no-gate")
@@ -192,8 +202,17 @@ HALVES: Sequence[Callable[[Lights], None]] = (
     field_of_before,
     id_field_changed,
 )
-CURED = (stripped, partly_stripped, queries_unnamed, rules_of_another_day, field_of_before)
+CURED = (
+    stripped,
+    partly_stripped,
+    queries_unnamed,
+    rules_of_another_day,
+    queries_twice,
+    field_of_before,
+)
 """By the command that the lights print; the others need the team first."""
+PARTIAL = (partly_stripped, queries_twice)
+"""Most queries have their keywords: a load balancer does not give up on it."""
 
 
 @pytest.mark.parametrize(
@@ -209,6 +228,9 @@ def test_a_half_of_a_pair_is_red_in_every_light(
     lights.check(green=True)
     half(lights)
     lights.check(green=False)
+    pods = lights.expander.client.get("/readyz?exclude=warnings")
+    assert pods.json()["problems"]
+    assert pods.status_code == (200 if half in PARTIAL else 503)
     if half in CURED:
         lights.run(*lights.advice())
         lights.check(green=True)

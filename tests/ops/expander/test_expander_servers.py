@@ -207,7 +207,9 @@ def test_an_odd_meta_is_counted_and_following_goes_on(
             says(index, {**found, **odd} if odd else {})
             wait_for(lambda: expander.parts.follower.problem == "BadAnswerError")
             ready = expander.client.get("/readyz")
-            assert (ready.status_code, ready.json()["pair_problem"]) == (200, "BadAnswerError")
+            assert (ready.status_code, ready.json()["pair_problem"]) == (503, "BadAnswerError")
+            assert ready.json()["problems"]
+            assert expander.client.get("/readyz?exclude=warnings").status_code == 200
             assert expander.expand("green couch")["source"] in ("index", "cache")
             says(index, found)
             wait_for(lambda: not expander.parts.follower.problem)
