@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from trained import Trained, arguments, rates, run
 
 from cogr.keywords import over_budget, parse
 from cogr.prompts import chat
@@ -23,7 +24,6 @@ from cogr.records import Query
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 from trainers.rivals import Fitted, Params, Task
-from trainers.rivals.trained import Trained, arguments, rates, run
 
 Hits = Sequence[tuple[str, float]]
 Rewritten = tuple[str, Sequence[str]]

@@ -167,5 +167,5 @@ class CompareSettings(Table):
 
     models: dict[str, str] = Field(
         default_factory=dict,
-        description='By method, a folder or a Hugging Face name: splade = "naver/splade_v2_max"',
+        description='By method, a folder or a Hugging Face name: "dense:DPR" = "minilm"',
     )

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from ablation import VARIANTS, Row, ablate, main, table
 
+from cogr.errors import UserError
 from cogr.records import Say
 from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
-from tests.commands import Command
 from tests.shops import write_sample_part
 from tests.trainers.shop import InThisProcess
-from trainers.ablation import VARIANTS, Row, ablate, table
 from trainers.training.rounds import Round, Run, open_run
 
 TINY = (
@@ -100,7 +100,7 @@ def test_a_shared_generator_is_one_lineage_with_both_prompts(config: Path, train
 
 
 def test_what_is_trained_is_not_trained_again_and_what_fails_keeps_the_others(
-    config: Path, trained: Rows, cogr_train: Command
+    config: Path, trained: Rows, capsys: pytest.CaptureFixture[str]
 ) -> None:
     full, transposed, shared = trained.values()
     said: list[str] = []
@@ -115,18 +115,16 @@ def test_what_is_trained_is_not_trained_again_and_what_fails_keeps_the_others(
     assert (without["f1"], whole["f1"]) == (None, pytest.approx(transposed.figures["f1"]))
 
     own = [part for override in TINY for part in ("--set", override)]
-    asked = ("ablate", "-c", config, *own, "--seeds", 1, "--rounds", 1, "--variants")
-    rows = cogr_train(*asked, "full,shared", "--json").json["rows"]
-    assert [row["run"] for row in rows] == [full.run, shared.run]
-    ended = cogr_train(*asked, "full,transposed", "--set", failing)
-    assert (ended.status, "1 of 2 runs failed" in ended.err) == (1, True)
-    assert "Transposed F1" in ended.out
+    asked = ["-c", str(config), *own, "--seeds", "1", "--rounds", "1", "--variants"]
+    assert main([*asked, "full,shared"]) == 0
+    assert "Shared generator" in capsys.readouterr().out
+    assert main([*asked, "full,transposed", "--set", failing]) == 1
+    assert "Transposed F1" in capsys.readouterr().out
 
 
-def test_an_unknown_variant_is_one_sentence(cogr_train: Command, config: Path) -> None:
-    ended = cogr_train("ablate", "-c", config, "--variants", "full,nonsense")
-    assert ended.status == 2
-    assert "There is no variant 'nonsense'; name all, or some of full," in ended.sentence
+def test_an_unknown_variant_is_one_sentence(config: Path) -> None:
+    with pytest.raises(UserError, match="There is no variant 'nonsense'"):
+        main(["-c", str(config), "--variants", "full,nonsense"])
 
 
 def test_what_a_configuration_can_not_vary_is_left_out_of_the_table(config: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -127,55 +126,6 @@ def status(call: Call, run: RunOption = "main") -> None:
     payload = {"run": opened.name, "rounds": opened.rows(), "next": opened.state().next}
     best = {"best_on_dev": found and found.chosen.name}
     call.emit(payload | best, rounds_table(opened, found).show)
-
-
-@app.command()
-@common_options()
-def ablate(
-    call: Call,
-    variants: Annotated[
-        str, Option(help="all, or names separated by commas; see docs/training.md.")
-    ] = "all",
-    seeds: Annotated[int, Option(min=1, help="Runs of each variant.")] = 3,
-    rounds: Annotated[int, Option(min=1, help="Rounds after SFT.")] = 5,
-) -> None:
-    """Train the paper's variants of a configuration, and print its ablation table.
-
-    After an interruption run it again: finished variants are kept. Exit status 1 if a variant
-    failed; the table has the others.
-    """
-    from trainers import ablation
-    from trainers.rivals import chosen
-    from trainers.training.stage import Launcher
-
-    names = chosen(variants, ablation.VARIANTS, "variant")
-    rows = []
-    launcher = Launcher(call.config, tuple(call.overrides))
-    for row in ablation.ablate(launcher, rounds, names, seeds, console.note):
-        rows.append(row)
-        console.note(f"{row.variant}, seed {row.seed} is done: {len(rows)} of {len(names) * seeds}")
-    split, lines = ablation.split_of(call.workspace.dataset), ablation.table(rows)
-    payload = {"split": split, "rounds": rounds, "table": lines}
-    payload["rows"] = list(map(asdict, rows))
-    title = f"{split} queries, {rounds} rounds after SFT; means and deviations over seeds"
-    call.emit(payload, Table(title, pick(lines, _VARIANT)).show)
-    if failed := sum(bool(row.failed) for row in rows):
-        raise CheckFailedError(
-            f"{failed} of {len(rows)} runs failed, see above; fix that and run the same command "
-            "again: the others are not trained again."
-        )
-
-
-_VARIANT = {
-    "title": "",
-    "seeds": "seeds",
-    "p": "P",
-    "r": "R",
-    "f1": "F1",
-    "f1_sd": "sd",
-    "f1_over_full": "F1 over full",
-    "failed": "failed",
-}
 
 
 @app.command()

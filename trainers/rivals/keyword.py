@@ -205,9 +205,7 @@ class Cogr(Method):
 
 
 class CogrFrozen(Cogr):
-    """The same of a run whose items were never trained: the paper's CoGR-frozen, and the variant
-    `frozen` of `cogr-train ablate`.
-    """
+    """The same of a run whose items were never trained: the paper's CoGR-frozen."""
 
     variant = "frozen-items"
-    how = "cogr-train ablate --variants frozen makes one"
+    how = "cogr-train run --set training.variant=frozen-items makes one"

@@ -10,20 +10,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dense
 import dsi
 import numpy as np
 import policies
 import pytest
 import ripor
 import torch
+import trained
+from dense import bm25_negatives, examples, mined_negatives
 
 from cogr.errors import GeneratorError
 from cogr.records import Query
 from tests.shops import sample_part
 from tests.trainers.rivals.trained.tasks import recall, task_of
-from trainers.rivals import NotRunError, Task, best, method_of, trained
-from trainers.rivals.trained import dense
-from trainers.rivals.trained.dense import bm25_negatives, examples, mined_negatives
+from trainers.rivals import NotRunError, Task, best, method_of
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
@@ -31,7 +32,7 @@ PAIRS = {"learning_rate": 3e-3, "batch": 16, "negatives": 1, "document": 1e-4, "
 WRITER = {"learning_rate": 3e-3, "batch": 16, "negatives": 2}
 POLICY = {"prompts": 4, "generations": 2, "learning_rate": 1e-3}
 PARAMS = {
-    "ance": PAIRS,
+    "dense:ANCE": PAIRS,
     "ripor:RIPOR": WRITER,
     "policies:Quester": POLICY,
     "policies:DeepRetrieval": POLICY,
@@ -51,11 +52,11 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("method", "params", "steps", "items"),
     [
-        ("dpr", PAIRS, 25, 60),
+        ("dense:DPR", PAIRS, 25, 60),
         *(
             pytest.param(*row, marks=pytest.mark.drill)
             for row in (
-                ("splade", {**PAIRS, "learning_rate": 1e-3, "batch": 8}, 100, 60),
+                ("dense:Splade", {**PAIRS, "learning_rate": 1e-3, "batch": 8}, 100, 60),
                 ("dsi:DSI", WRITER, 100, 30),
                 ("ripor:RIPOR", WRITER, 60, 30),
             )
@@ -77,7 +78,7 @@ def test_a_trained_rival_beats_its_untrained_self(
 @pytest.mark.parametrize(
     "method",
     [
-        "ance",
+        "dense:ANCE",
         "ripor:RIPOR",
         "policies:Quester",
         pytest.param("policies:DeepRetrieval", marks=pytest.mark.drill),
@@ -190,10 +191,10 @@ def test_the_reward_of_a_rewrite_is_how_bm25_ranks(work: Path, method: str) -> N
 @pytest.mark.parametrize(
     "method",
     [
-        "embeddings",
-        "dpr",
-        "ance",
-        "splade",
+        "dense:Embeddings",
+        "dense:DPR",
+        "dense:ANCE",
+        "dense:Splade",
         "dsi:DSI",
         "dsi:DSIQG",
         "policies:DeepRetrieval",
@@ -208,7 +209,7 @@ def test_without_weights_a_rival_says_what_it_needs(tmp_path: Path, method: str)
     assert f"compare.models.{method}" in str(error.value)
 
 
-@pytest.mark.parametrize(("method", "kind"), [("dsi:DSI", "bert"), ("splade", "qwen3")])
+@pytest.mark.parametrize(("method", "kind"), [("dsi:DSI", "bert"), ("dense:Splade", "qwen3")])
 def test_a_model_of_the_wrong_kind_is_refused(tmp_path: Path, method: str, kind: Any) -> None:
     folder = trained.tiny(task_of(tmp_path / "base", {}), kind)
     task = task_of(tmp_path, {method: str(folder)})
@@ -221,9 +222,9 @@ def test_a_hub_that_is_away_leaves_a_row_that_says_so(
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    task = task_of(tmp_path, {"splade": "naver/splade_v2_max"})
+    task = task_of(tmp_path, {"dense:Splade": "naver/splade_v2_max"})
     with pytest.raises(NotRunError, match="needs the weights of naver/splade_v2_max"):
-        method_of("splade").fit(task, PAIRS)
+        method_of("dense:Splade").fit(task, PAIRS)
 
 
 # With what is real
@@ -235,8 +236,8 @@ def test_minilm_finds_what_shares_no_word(tmp_path: Path) -> None:
     dataset = sample_part(30)
     texts = ("green velvet sofa", "brass desk light", "oak bookcase", "kitchen knife")
     items = [replace(dataset.items[0], id=str(n), title=text) for n, text in enumerate(texts)]
-    task: Task = task_of(tmp_path, {"embeddings": "minilm"}, replace(dataset, items=items))
-    fitted = method_of("embeddings").fit(task, {})
+    task: Task = task_of(tmp_path, {"dense:Embeddings": "minilm"}, replace(dataset, items=items))
+    fitted = method_of("dense:Embeddings").fit(task, {})
     run = fitted.rank([Query("couch", "couch"), Query("lamp", "lamp")], 1)
     assert [run[name][0][0] for name in ("couch", "lamp")] == ["0", "1"]
     assert fitted.bytes_an_item == 4 * 384

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from trained import READ_TOKENS, Trained, arguments, clean, loading, rates, run
 
 from cogr.datasets.items import in_id_order
 from cogr.errors import GeneratorError
@@ -30,7 +31,6 @@ from cogr.records import Query
 from indexers.generators.model_folders import in_bfloat16, read_json
 from indexers.text import Lexical
 from trainers.rivals import Family, Fitted, Params, Task, best
-from trainers.rivals.trained import READ_TOKENS, Trained, arguments, clean, loading, rates, run
 
 Vectors = NDArray[np.float32]
 Hits = list[tuple[str, float]]

@@ -1,6 +1,8 @@
 """The paper's ablations: variants of one configuration, each trained with several seeds, and their
 table.
 
+    python benchmarks/ablation.py -c cogr.toml --variants all --seeds 3 --rounds 5
+
 Every variant and seed is a run of its own in the store. Its name has a hash of settings and data,
 so that a finished run is not trained again and a killed one goes on. A run counts by its last
 accepted round.
@@ -8,17 +10,24 @@ accepted round.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from cogr.errors import CogrError
 from cogr.records import Dataset, Say, Split
+from indexers.tables import Table, pick
+from indexers.telemetry import logs
+from indexers.telemetry.terminal import console_of
 from indexers.workspace import Workspace
+from trainers.rivals import chosen
 from trainers.training.driver import Driver
 from trainers.training.rounds import Run, State, create, frozen_settings, with_dev
 from trainers.training.stage import Launcher
@@ -133,3 +142,38 @@ def table(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def _mean(values: Sequence[float]) -> float | None:
     return round(mean(values), 6) if values else None
+
+
+_COLUMNS = {
+    "title": "",
+    "seeds": "seeds",
+    "p": "P",
+    "r": "R",
+    "f1": "F1",
+    "f1_sd": "sd",
+    "f1_over_full": "F1 over full",
+    "failed": "failed",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train the variants and print their table. Finished variants are kept, so that the same
+    command continues after an interruption. Returns 1 where a run failed.
+    """
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("-c", "--config", type=Path, help="configuration; ./cogr.toml by default")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--variants", default="all", help=f"all, or some of {', '.join(VARIANTS)}")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
+    asked = parser.parse_args(arguments)
+    launcher = Launcher(asked.config, tuple(asked.set))
+    names = chosen(asked.variants, VARIANTS, "variant")
+    rows = [*ablate(launcher, asked.rounds, names, asked.seeds, logs.say)]
+    title = f"{asked.rounds} rounds after SFT; means and deviations over seeds"
+    Table(title, pick(table(rows), _COLUMNS)).show(console_of(sys.stdout))
+    return int(any(row.failed for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
