@@ -2,8 +2,9 @@
 Here are its files, the five requests of the page, and security headers; any other request is
 rejected.
 
-Everything is computed by the mirror from the store's snapshots, because it retrieves and scores as
-the cluster does, bit for bit, also for snapshots that no cluster holds. `views` makes the answers,
+Hits of the pair that serves are the cluster's own. All else is computed by the mirror from the
+store's snapshots, because it retrieves and scores keywords as the cluster does, bit for bit, also
+for snapshots that no cluster holds. `views` makes the answers,
 `static/` is the page itself. It changes nothing, and it is not a part of serving searches.
 """
 

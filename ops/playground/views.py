@@ -28,7 +28,15 @@ from cogr.metrics import SetLike, full_set
 from cogr.records import Dataset, Item, Query
 from cogr.snapshots import Manifest, list_snapshots, open_snapshot, why_no_pair
 from cogr.snapshots.writing import HEAVIEST
-from indexers.backends import MAX_CLAUSES, Pair, ServedSide, Words, text_boost
+from indexers.backends import (
+    MAX_CLAUSES,
+    Backend,
+    Pair,
+    SearchResult,
+    ServedSide,
+    Words,
+    text_boost,
+)
 from indexers.backends.memory import Opened, Ranked
 from indexers.release.rules import Rule, rules_of
 from indexers.search import Found, Searcher
@@ -115,7 +123,7 @@ class Answers:
         def searched() -> list[dict[str, Any]]:
             catalogue, _ = self._catalogue_or_why()
             searches = [
-                Search(query, one, self._open(asked.item), catalogue)
+                Search(query, one, self._open(asked.item), catalogue, self._cluster_of(asked))
                 for asked, one in zip(pairs, words, strict=True)
             ]
             besides = searches[::-1] if len(searches) > 1 else [None]
@@ -196,6 +204,11 @@ class Answers:
         if asked.keywords is not None or (asked.item, asked.query) != _snapshots_of(pair):
             return await asyncio.to_thread(self._unserved, query, asked)
         return await self._parts.expander.expand(query, pair)
+
+    def _cluster_of(self, asked: RequestedPair) -> Backend | None:
+        item = self._parts.follower.pair.item
+        serves = item is not None and item.index and item.snapshot == asked.item
+        return self._workspace.backend if serves else None
 
     def _unserved(self, query: str, asked: RequestedPair) -> Found:
         if asked.keywords is None:
@@ -331,6 +344,8 @@ class Search:
     asked: Found
     items: Opened
     catalogue: Catalogue | None
+    cluster: Backend | None
+    """Where the items serve, unless in memory: it reads texts its own way."""
 
     @property
     def keywords(self) -> Mapping[str, float]:
@@ -353,8 +368,10 @@ class Search:
         return dense >= 0 and dense in self.retrieved
 
     def as_dict(self, size: int, beside: Search | None) -> dict[str, Any]:
-        """The answer: the best `size` hits, and figures where labels are known."""
-        mirror, ranking = self.items.mirror, self.ranking
+        """The answer: the best `size` hits, and figures where labels are known. Raises ServiceError
+        where the cluster is away.
+        """
+        mirror, found = self.items.mirror, self._best(size)
         relevant = self.catalogue.relevant(self.query) if self.catalogue else None
         hits = [
             {
@@ -362,7 +379,7 @@ class Search:
                 "relevant": relevant and hit.id in relevant,
                 "elsewhere": beside and beside.finds(hit.id),
             }
-            for hit in self.items.hits(ranking, self.keywords, size, explain=True)
+            for hit in found.hits
         ]
         return {
             "keywords": [
@@ -376,15 +393,20 @@ class Search:
             "confidence": self.asked.confidence,
             "rules": [str(rule) for rule in self._rules()],
             "entities": len(mirror),
-            "total": ranking.total,
-            "more": ranking.more,
+            "total": found.total,
+            "more": found.more,
             "hits": hits,
             **({} if relevant is None else self._judged(relevant)),
         }
 
-    @property
-    def _reason(self) -> str:
-        return "unknown" if self.asked.source == "none" else ""
+    def _best(self, size: int) -> SearchResult:
+        if self.cluster:
+            id_, words = self.items.snapshot.id, self.asked.words
+            return self.cluster.search(
+                self.keywords, snapshot=id_, size=size, explain=True, words=words
+            )
+        hits = self.items.hits(self.ranking, self.keywords, size, explain=True)
+        return SearchResult(self.ranking.total, hits, more=self.ranking.more)
 
     def _rules(self) -> Sequence[Rule]:
         snapshot = self.items.snapshot

@@ -1,5 +1,6 @@
 """Same settings, same answer: `search`, the expander, the playground, shadow, `export run` and
-`evaluate` on 200 queries, in memory, on an index of CoGR's own and in a team's index.
+`evaluate` on 200 queries, in memory, on an index of CoGR's own and in a team's index. In memory
+there are five, since shadow compares two searches of a cluster.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ def of_playground(world: World, text: str, answers: Answers) -> None:
     asked = {"query": text, "pairs": [pair], "size": SIZE}
     said = world.expander.client.post("/playground/api/search", json=asked).json()["pairs"][0]
     keywords = {one["text"]: one["weight"] for one in said["keywords"]}
-    hits = [(hit["id"], hit["tier"]) for hit in said["hits"]] if not world.cluster else None
+    hits = [(hit["id"], hit["tier"]) for hit in said["hits"]]
     answers.add("playground", keywords, said["source"], hits)
 
 
