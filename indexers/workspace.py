@@ -86,14 +86,9 @@ class Workspace:
 
     @cached_property
     def backend(self) -> Backend:
-        if self.settings.backend_name == "memory":
-            from indexers.backends.memory import MemoryBackend
+        from indexers.backends import open_backend
 
-            return MemoryBackend(self.store)
-        from indexers.backends.opensearch import OpenSearchBackend
-
-        settings = self.settings
-        return OpenSearchBackend(settings.opensearch, self.store, settings.serving.into)
+        return open_backend(self.settings, self.store)
 
     def into(self, index: str) -> Workspace:
         """The same workspace with another `serving.into.index`."""

@@ -13,15 +13,23 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass as checked_dataclass
 
+from cogr.errors import ServiceError
 from cogr.records import Advance, FieldValue, Side
+from cogr.settings import Settings
+from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Manifest, Row, Snapshot, why_no_pair
 from cogr.snapshots.texts import whole_texts
+from cogr.snapshots.writing import HEAVIEST
+from cogr.store import Store
 from indexers.text import detect_language
+
+if TYPE_CHECKING:
+    from indexers.backends.opensearch.client import Cluster
 
 Keywords = Sequence[str] | Mapping[str, float]
 """The query of a search: normalised keywords, or keyword -> weight, above 0."""
@@ -297,6 +305,92 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Close connections and files."""
+
+
+Bodies = tuple[dict[str, Any], dict[str, Any]]
+"""The query of both tiers, and that of the set alone."""
+
+
+class Live(Protocol):
+    """A backend as the query expander asks it: without blocking. Raises ValueError for an answer
+    that makes no sense, and `errors` where it is away.
+
+    Attributes:
+        name: of the upstream, in metrics.
+        patience: seconds that `pair` may take.
+    """
+
+    name: str
+    errors: tuple[type[Exception], ...]
+    patience: float
+
+    async def pair(self) -> Pair | ServiceError:
+        """What serves, with its coverage in an index of one's own; or why that can't be told."""
+
+    async def lookup(self, query: ServedSide, text: str) -> Row | None:
+        """The row of a folded text, checked; None where there is none."""
+
+    def bodies(self, item: ServedSide | None, keywords: Keywords, words: Words) -> Bodies:
+        """The queries to send to the index."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+def open_backend(settings: Settings, store: Store) -> Backend:
+    """The backend that the settings name. Raises SettingsError."""
+    if settings.backend_name == "memory":
+        from indexers.backends.memory import MemoryBackend
+
+        return MemoryBackend(store)
+    from indexers.backends.opensearch import OpenSearchBackend
+
+    return OpenSearchBackend(settings.opensearch, store, settings.serving.into)
+
+
+def open_live(settings: Settings, backend: Backend) -> Live:
+    """The same for the query expander; in memory it asks `backend`."""
+    from indexers.backends.opensearch.live import LiveCluster, bodies
+
+    if settings.backend_name == "memory":
+        from indexers.backends.memory import LiveMemory
+
+        return LiveMemory(backend, bodies)
+    return LiveCluster(settings.opensearch, settings.serving.into, settings.serving.index_timeout)
+
+
+def connect(settings: OpenSearchSettings) -> Cluster:
+    """A connection to the cluster, for other indexes than CoGR's own. Raises SettingsError."""
+    from indexers.backends.opensearch.client import Cluster
+
+    return Cluster(settings)
+
+
+_Weight = Annotated[float, Field(ge=0, le=HEAVIEST, allow_inf_nan=False)]
+
+
+class Entry(BaseModel):
+    """A row as a cache or a document of the query index has it, whose `keywords` have the text
+    too.
+    """
+
+    model_config = ConfigDict(strict=True)
+
+    keywords: Annotated[list[str], Field(validation_alias=AliasChoices("generated", "keywords"))]
+    weights: list[_Weight] | None = None
+    confidence: Annotated[float, Field(ge=0, le=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_weight_each(self) -> Self:
+        if self.weights and len(self.weights) != len(self.keywords) + 1:
+            raise ValueError("there is a weight for each keyword and one for the query")
+        return self
+
+    def row(self) -> Row:
+        """The row. Raises ValueError."""
+        # Lone surrogates can't be sent on: a UnicodeEncodeError is a ValueError.
+        "".join(self.keywords).encode()
+        return Row("", "", tuple(self.keywords), "", tuple(self.weights or ()), self.confidence)
 
 
 def language_of(snapshot: Snapshot) -> str:

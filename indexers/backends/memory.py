@@ -7,12 +7,13 @@ texts, for all snapshots of the same texts, and notes a snapshot in `memory/<id>
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import shutil
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -62,6 +63,8 @@ from cogr.store import Store, as_json, file_sha256, storage_errors
 from indexers.backends import (
     MAX_TEXT,
     NAMED_BOOST,
+    Backend,
+    Bodies,
     Hit,
     Keywords,
     Listed,
@@ -403,6 +406,40 @@ class MemoryBackend:
             return read_manifest(self._store, snapshot_id)
         except SnapshotError:  # It is damaged.
             return None
+
+
+class LiveMemory:
+    """The memory backend of a store, for catalogues that fit into one process."""
+
+    name = "store"
+    errors: tuple[type[Exception], ...] = ()
+    patience = 60.0
+    """It opens a new pair, for which no query waits: the previous one stays in use."""
+
+    def __init__(self, backend: Backend, bodies: Callable[[Keywords, Words], Bodies]) -> None:
+        self._backend, self._bodies, self._warm = backend, bodies, ""
+
+    async def pair(self) -> Pair:
+        return await asyncio.to_thread(self._read_pair)
+
+    def _read_pair(self) -> Pair:
+        pair = self._backend.pair()
+        if pair.query and pair.query.snapshot != self._warm:
+            # The first lookup opens the snapshot and loads parts of pyarrow, which takes longer
+            # than a query's deadline.
+            self._backend.lookup("a query", snapshot=pair.query.snapshot)
+            self._warm = pair.query.snapshot
+        return pair
+
+    async def lookup(self, query: ServedSide, text: str) -> Row | None:
+        return await asyncio.to_thread(self._backend.lookup, text, snapshot=query.snapshot)
+
+    def bodies(self, _: ServedSide | None, keywords: Keywords, words: Words) -> Bodies:
+        """Those of CoGR's own index."""
+        return self._bodies(keywords, words)
+
+    async def close(self) -> None:
+        self._backend.close()
 
 
 @dataclass(frozen=True)

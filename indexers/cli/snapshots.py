@@ -195,7 +195,7 @@ def import_items(
     Fields may be dotted paths, such as attributes.colour. The file is replaced when all are read.
     """
     from cogr.datasets.fields import Columns
-    from indexers.backends.opensearch.client import Cluster
+    from indexers.backends import connect
     from indexers.imports import documents, paths_of
     from indexers.imports import import_items as run
 
@@ -204,7 +204,7 @@ def import_items(
     pairs = (one.partition("=") for one in field or ())
     fields = {name.strip(): (source or name).strip() for name, _, source in pairs}
     source = Columns(id_, title, tuple(texts), updated, fields)
-    found = documents(Cluster(call.workspace.settings.opensearch), index, paths_of(source))
+    found = documents(connect(call.workspace.settings.opensearch), index, paths_of(source))
     done = run(found, path, source, call.workspace.reading.columns)
     for problem in done.problems:
         console.note(problem)
@@ -239,10 +239,10 @@ def import_ubi(
     left out and counted.
     """
     from cogr.privacy import QueryFilter
-    from indexers.backends.opensearch.client import Cluster
+    from indexers.backends import connect
     from indexers.imports import copy_records
 
-    cluster = Cluster(call.workspace.settings.opensearch)
+    cluster = connect(call.workspace.settings.opensearch)
     time = None if since is None else ("timestamp", since)
     names = index or ("ubi_queries", "ubi_events")
     texts = QueryFilter()

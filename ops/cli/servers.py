@@ -189,7 +189,7 @@ def missing_packages(extra: str = "") -> list[str]:
 
 
 def _configured(config: Path | None) -> Iterator[Finding]:
-    from indexers.backends.opensearch.client import Cluster
+    from indexers.backends import connect
     from indexers.rebuild.fleet.broker import server_version
 
     try:
@@ -199,7 +199,7 @@ def _configured(config: Path | None) -> Iterator[Finding]:
         return
 
     def cluster_version() -> str:
-        with closing(Cluster(settings.opensearch)) as cluster:
+        with closing(connect(settings.opensearch)) as cluster:
             return cluster.version.text
 
     yield Finding("ok", "store", masked(settings.store))

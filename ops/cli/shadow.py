@@ -54,7 +54,7 @@ def shadow(
     status 1 where no hit of one search has the id of an item, or what serves is not a whole pair.
     """
     from cogr.datasets.query_logs import AccessLog, read_log, sample
-    from indexers.backends.opensearch.client import Cluster
+    from indexers.backends import connect
     from indexers.serving import what_serves
     from indexers.telemetry.terminal import progress_bar
     from ops.shadow import SERVED, Body, ExpanderClient, Search, replay, rows, strangers, summary
@@ -64,7 +64,7 @@ def shadow(
     log = read_log(logs, AccessLog(parameter, item_path) if item_path else None)
     queries = sample(log.queries, limit)
     settings = call.workspace.settings
-    cluster = Cluster(settings.opensearch)
+    cluster = connect(settings.opensearch)
     ids = id_field or settings.serving.into.id_field
     old = Search(cluster, today, index, size, ids)
     token = settings.serving.token.get_secret_value() if settings.serving.token else None

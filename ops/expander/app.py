@@ -36,8 +36,6 @@ from cogr import __version__
 from cogr.errors import ServiceError
 from cogr.settings.serving import ServingSettings
 from indexers.backends import Pair
-from indexers.backends.opensearch.search import blended_body, set_body
-from indexers.backends.opensearch.serving import fields_of
 from ops.expander.expander import Expansion, Parts, Reason, Source
 
 READ_SECONDS = 5.0
@@ -172,18 +170,18 @@ class Problem(BaseModel):
 
 def write(found: Expansion, pair: Pair, parts: Parts) -> bytes:
     """The JSON of an answer, from one pair."""
-    item, fields = pair.item, fields_of(parts.settings.into, pair.item)
-    keywords, words = found.keywords, found.words
+    item, keywords = pair.item, found.keywords
     nothing: dict[str, Any] = {"match_none": {}}
+    clause, own = parts.index.bodies(pair, found) if keywords else (nothing, nothing)
     answer = {
         "keywords": list(keywords),
         "weights": list(keywords.values()),
         "confidence": found.confidence,
-        "text_boost": words.boost,
+        "text_boost": found.words.boost,
         "source": found.source,
         "reason": found.reason,
-        "clause": blended_body(keywords, words, fields) if keywords else nothing,
-        "set": set_body(keywords, words, fields) if keywords else nothing,
+        "clause": clause,
+        "set": own,
         "snapshots": {
             "item": item and item.snapshot,
             "query": pair.query and pair.query.snapshot,

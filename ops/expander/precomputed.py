@@ -11,32 +11,20 @@ never reads old answers; it expires after a day. Rows of both are checked when t
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import to_json
 
 from cogr.errors import ServiceError
 from cogr.keywords import NORMALISER, query_key
 from cogr.privacy import QueryFilter, personal_data
 from cogr.settings.indexing import RedisSettings
-from cogr.settings.serving import OpenSearchSettings, ServingSettings
+from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
-from cogr.snapshots.writing import HEAVIEST
-from cogr.store import Store
-from indexers.backends import Pair
-from indexers.backends.opensearch.search import lookup_body
-from indexers.backends.opensearch.serving import (
-    ambiguous,
-    count_of,
-    pair_of,
-    request_of,
-    with_count,
-)
+from indexers.backends import Bodies, Entry, Live, Pair, open_live
 from indexers.rebuild.fleet.broker import PREFIX, url_of
+from indexers.search import Found
 from indexers.workspace import Workspace
 from ops.expander.upstream import (
     MAX_IN_FLIGHT,
@@ -46,178 +34,47 @@ from ops.expander.upstream import (
     Upstream,
 )
 
-if TYPE_CHECKING:
-    from indexers.backends import Backend
 
+class QueryIndex:
+    """Where precomputed keywords are: a cluster or a store, behind a circuit breaker."""
 
-_Weight = Annotated[float, Field(ge=0, le=HEAVIEST, allow_inf_nan=False)]
-
-
-class _Entry(BaseModel):
-    # Of Redis, or a document of the query index, whose `keywords` have the text too.
-    model_config = ConfigDict(strict=True)
-
-    keywords: Annotated[list[str], Field(validation_alias=AliasChoices("generated", "keywords"))]
-    weights: list[_Weight] | None = None
-    confidence: Annotated[float, Field(ge=0, le=1)] | None = None
-
-    @model_validator(mode="after")
-    def _one_weight_each(self) -> _Entry:
-        if self.weights and len(self.weights) != len(self.keywords) + 1:
-            raise ValueError("there is a weight for each keyword and one for the query")
-        return self
-
-    def row(self) -> Row:
-        # Lone surrogates can't be sent on: a UnicodeEncodeError is a ValueError.
-        "".join(self.keywords).encode()
-        return Row("", "", tuple(self.keywords), "", tuple(self.weights or ()), self.confidence)
-
-
-class ClusterIndex:
-    """An OpenSearch cluster. Raises SettingsError."""
-
-    def __init__(
-        self, cluster: OpenSearchSettings, settings: ServingSettings, metrics: Metrics
-    ) -> None:
-        from opensearchpy.exceptions import OpenSearchException
-
-        from indexers.backends.opensearch.client import connect_async
-
-        self._client = connect_async(cluster)
-        self._seconds = settings.index_timeout
-        self._upstream = Upstream("opensearch", metrics, (OpenSearchException,))
-        self._prefix, self._into = cluster.prefix, settings.into
-        self._metrics, self._counted = metrics, 0.0
-        self._told: tuple[str, Any] = ("", None)
+    def __init__(self, live: Live, seconds: float, metrics: Metrics) -> None:
+        self._live, self._seconds = live, seconds
+        self._upstream = Upstream(live.name, metrics, live.errors)
+        self._metrics = metrics
 
     async def pair(self) -> Pair:
-        """What serves (`backends.opensearch.serving`), read by one request."""
-        path, params = request_of(self._prefix, self._into)
-
-        async def ask() -> dict[str, Mapping[str, Any]]:
-            found = _mapping(await self._request("GET", path, params, None))
-            return {name: _mapping(index) for name, index in found.items()}
-
-        # Bad contents of an index are found outside the breaker: they must not open it, because the
-        # cluster works.
-        found = await self._upstream.call(ask, self._seconds)
-        try:
-            pair, several = pair_of(found, self._prefix, self._into), ambiguous(found, self._prefix)
-        except ServiceError as error:
-            raise BadAnswerError(str(error)) from error
-        if several:
-            raise BadAnswerError(several[0])
-        return await self._counting(pair) if self._into.index else pair
-
-    async def _counting(self, pair: Pair) -> Pair:
-        field, told = self._told
-        if pair.item is None:
-            self._metrics.coverage.set(0)
-            return pair
-        if field != pair.item.field or time.monotonic() - self._counted > COUNT_SECONDS:
-            path, params, body = count_of(pair.item)
-            with suppress(UnavailableError):
-                told = await self._upstream.call(
-                    lambda: self._request("POST", path, params, body), self._seconds
-                )
-                self._told = pair.item.field, told
-            self._counted = time.monotonic()
-        if told and self._told[0] == pair.item.field:
-            pair = with_count(pair, told)
-            self._metrics.coverage.set(pair.coverage or 0.0)
+        """What serves, read by one request. Raises UnavailableError, and BadAnswerError where an
+        alias names several indexes, or one that `cogr-index` did not make.
+        """
+        pair = await self._upstream.call(self._live.pair, self._live.patience)
+        # Outside the breaker: it must not open for bad contents, because the cluster works.
+        if isinstance(pair, ServiceError):
+            raise BadAnswerError(str(pair))
+        if pair.coverage is not None:
+            self._metrics.coverage.set(pair.coverage)
         return pair
 
     async def lookup(self, pair: Pair, text: str) -> Row | None:
-        if pair.query is None or not pair.matches:
+        """The row of a text in the pair's query side. Raises UnavailableError."""
+        query = pair.query
+        if query is None or not pair.matches:
             return None
-        path = f"/{pair.query.index}/_search"
-        params = {"filter_path": "timed_out,_shards.failed,hits.hits._source"}
+        return await self._upstream.call(lambda: self._live.lookup(query, text), self._seconds)
 
-        async def ask() -> Row | None:
-            return _read_row(await self._request("POST", path, params, lookup_body(text)))
-
-        return await self._upstream.call(ask, self._seconds)
-
-    async def _request(self, method: str, path: str, params: Mapping[str, str], body: Any) -> Any:
-        more = {**params, "request_timeout": self._seconds}
-        return await self._client.transport.perform_request(method, path, params=more, body=body)
+    def bodies(self, pair: Pair, found: Found) -> Bodies:
+        """The queries to send to the index."""
+        return self._live.bodies(pair.item, found.keywords, found.words)
 
     async def close(self) -> None:
-        await self._client.close()
-
-
-COUNT_SECONDS = 15.0
-"""Seconds between two counts of the documents with keywords."""
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise BadAnswerError("not an object")
-    return value
-
-
-def _read_row(answer: Any) -> Row | None:
-    found = _mapping(answer)
-    if found.get("timed_out") is not False or _mapping(found.get("_shards")).get("failed") != 0:
-        raise BadAnswerError("not a whole answer")
-    hits = _mapping(found.get("hits", {})).get("hits", [])
-    return _Entry.model_validate(_mapping(hits[0]).get("_source")).row() if hits else None
-
-
-_OPENING = 60.0
-"""Seconds that opening a new pair of a store may take. No query waits for it: the previous pair
-stays in use.
-"""
-
-
-class StoreIndex:
-    """The memory backend of a store, for catalogues that fit into one process."""
-
-    def __init__(
-        self, backend: Backend, store: Store, settings: ServingSettings, metrics: Metrics
-    ) -> None:
-        self._backend, self._store = backend, store
-        self._seconds = settings.index_timeout
-        self._upstream = Upstream("store", metrics)
-        self._warm = ""
-
-    async def pair(self) -> Pair:
-        return await self._upstream.call(lambda: asyncio.to_thread(self._read_pair), _OPENING)
-
-    def _read_pair(self) -> Pair:
-        pair = self._backend.pair()
-        if pair.query and pair.query.snapshot != self._warm:
-            # The first lookup opens the snapshot and loads parts of pyarrow, which takes longer
-            # than a query's deadline.
-            self._backend.lookup("a query", snapshot=pair.query.snapshot)
-            self._warm = pair.query.snapshot
-        return pair
-
-    async def lookup(self, pair: Pair, text: str) -> Row | None:
-        if pair.query is None or not pair.matches:
-            return None
-        snapshot = pair.query.snapshot
-        return await self._upstream.call(
-            lambda: asyncio.to_thread(self._backend.lookup, text, snapshot=snapshot), self._seconds
-        )
-
-    async def close(self) -> None:
-        self._backend.close()
-
-
-QueryIndex = ClusterIndex | StoreIndex
-"""Where precomputed keywords are. `pair` says what serves, `lookup` gives the row of a text in the
-pair's query side. Both raise UnavailableError, and `pair` raises BadAnswerError where an alias
-names an index that `cogr-index` did not make.
-"""
+        """Close the connections."""
+        await self._live.close()
 
 
 def make_index(workspace: Workspace, metrics: Metrics) -> QueryIndex:
     """The configured query index: of a cluster, or in memory. Raises SettingsError."""
-    serving = workspace.settings.serving
-    if workspace.settings.backend_name == "opensearch":
-        return ClusterIndex(workspace.settings.opensearch, serving, metrics)
-    return StoreIndex(workspace.backend, workspace.store, serving, metrics)
+    live = open_live(workspace.settings, workspace.backend)
+    return QueryIndex(live, workspace.settings.serving.index_timeout, metrics)
 
 
 CACHE_SECONDS = 86_400
@@ -258,7 +115,7 @@ class Cache:
         """The cached row of a folded text; None where there is none."""
         try:
             value = await self._reads.get(self._key(pair, text))
-            return None if value is None else _Entry.model_validate_json(value).row()
+            return None if value is None else Entry.model_validate_json(value).row()
         except UnavailableError:
             return None
         except ValueError as error:

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from cogr.snapshots import Row
+from indexers.backends.opensearch import live
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import CODED, code_analysis, refresh
 from indexers.backends.opensearch.push import write_documents
 from indexers.workspace import Workspace
-from ops.expander import precomputed
 from tests.commands import Command, Ended
 from tests.indexers.backends.opensearch_worlds import flags_of
 from tests.ops.expander.expander_worlds import Running, freeze, running, wait_for, workspace
@@ -142,7 +142,7 @@ class Shop:
 def team(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     name = cluster.settings.prefix
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(precomputed, "COUNT_SECONDS", 0.1)
+    monkeypatch.setattr(live, "COUNT_SECONDS", 0.1)
     sets = (
         f"opensearch.url={cluster.url}",
         f"opensearch.prefix={name}",
