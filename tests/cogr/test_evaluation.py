@@ -76,7 +76,7 @@ def test_a_query_that_the_snapshot_lacks_is_refused_or_asked_by_its_text() -> No
     found = rows_of_queries(asked, query, unknown=True)
     assert {id_: row.keywords for id_, row in found.items()} == {"q1": ("couch",), "q2": ()}
     assert found["q2"].weighted == {"lamp": 1.0}
-    with pytest.raises(SnapshotError, match="lacks the query 'q2'"):
+    with pytest.raises(SnapshotError, match="'q2'"):
         rows_of_queries(asked, query)
 
 
@@ -91,7 +91,7 @@ def test_a_row_is_found_by_the_text_of_a_query() -> None:
     assert [row.keywords for row in found.values()] == [(f"of {id_}",) for id_ in asked.values()]
     assert [row.text for row in found.values()] == [*asked]
     for text in ("7. rang", "?", "rang a"):
-        with pytest.raises(SnapshotError, match="lacks the query 'e'"):
+        with pytest.raises(SnapshotError, match="'e'"):
             rows_of_queries([Query("e", text)], query)
 
 

@@ -133,7 +133,7 @@ def test_weights_and_standard_errors() -> None:
     lone = ({"q1": 1.0}, {"q1": -1.0, "q2": 1.0, "q3": 1.0}, dict.fromkeys(relevant, 0.0))
     # Each of the last is finite, their sum is not: means of them would be 0 or no number.
     for wrong in (*lone, dict.fromkeys(relevant, 1e308)):
-        with pytest.raises(DataError, match="finite weight"):
+        with pytest.raises(DataError, match="finite"):
             full_set(retrieved, relevant, wrong)
 
 
@@ -143,7 +143,7 @@ def test_sweep_equals_trying_every_cutoff(
 ) -> None:
     longest = max(len(run.get(query, ())) for query in relevant)
     if not longest:
-        with pytest.raises(DataError, match="no query has a ranking"):
+        with pytest.raises(DataError, match="ranking"):
             sweep_cutoff(run, relevant)
         return
     tried = [
@@ -155,7 +155,7 @@ def test_sweep_equals_trying_every_cutoff(
 
 
 def test_nothing_to_measure_is_refused() -> None:
-    with pytest.raises(DataError, match="no queries"):
+    with pytest.raises(DataError, match="queries"):
         full_set({}, {})
 
 

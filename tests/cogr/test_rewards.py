@@ -179,22 +179,22 @@ def test_budget_counts_distinct_keywords() -> None:
 def test_weights_that_are_no_weights_raise(weights: tuple[float, float]) -> None:
     """Each of the first is finite; a reward of such sums would be 0 or no number."""
     queries = [Query(f"q{at}", "sofa", weight) for at, weight in enumerate(weights)]
-    with pytest.raises(DataError, match="weights of the queries must be 0 or more"):
+    with pytest.raises(DataError, match="weights"):
         World.of(small_world().items, queries, {})
 
 
 def test_missing_things_raise() -> None:
     world = small_world()
-    with pytest.raises(DataError, match="no query 'held out'"):
+    with pytest.raises(DataError, match="'held out'"):
         query_reward(world, "held out", ["sofa"])
     for reward in (item_reward, transposed_reward):
-        with pytest.raises(DataError, match="no 'nobody'"):
+        with pytest.raises(DataError, match="'nobody'"):
             reward(world, "nobody", ["sofa"])
-        with pytest.raises(DataError, match="need a query mirror"):
+        with pytest.raises(DataError, match="query mirror"):
             reward(small_world(query_mirror=None), "i1", ["sofa"])
-    with pytest.raises(DataError, match="no 'q2'"):
+    with pytest.raises(DataError, match="'q2'"):
         item_reward(small_world(query_mirror=Mirror.from_sets(["q1"], [[]])), "i1", [])
-    with pytest.raises(DataError, match="no 'i9'"):
+    with pytest.raises(DataError, match="'i9'"):
         World.of(world.items, [Query("q1", "x")], {"q1": {"i9"}})
 
 

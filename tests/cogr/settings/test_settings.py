@@ -53,7 +53,7 @@ def test_environment_beats_the_file_and_flags_beat_both(
 
 
 def test_a_url_means_opensearch(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingsError, match="opensearch.url is not set"):
+    with pytest.raises(SettingsError, match=r"opensearch\.url"):
         load_settings(file, ["backend=opensearch"])
     url = "opensearch.url=http://localhost:9200"
     assert load_settings(file, [url]).backend_name == "opensearch"
@@ -80,7 +80,7 @@ def test_templates_lie_beside_the_file_or_have_a_name(file: Path) -> None:
     assert bare.prompts.template("query").user == "{query}"
     file.write_text(f'{TWO_LINES}[prompts]\ntemplates = "own.toml"\n')
     assert load_settings(file).prompts.template("item").user == "Say words for {item}."
-    with pytest.raises(SettingsError, match="can't be read"):
+    with pytest.raises(SettingsError, match="read"):
         own.prompts.template("item")  # a path of a flag is relative to the working directory
 
 

@@ -87,7 +87,7 @@ def test_equal_content_gives_an_equal_hash_and_other_content_another(
 
 def test_ids_out_of_order_or_repeated_are_refused(store: Store) -> None:
     for ids in (("b", "a"), ("a", "a")):
-        with pytest.raises(SnapshotError, match="ascending id order"):
+        with pytest.raises(SnapshotError, match="order"):
             write_snapshot(store, "item", [Row(id_, "", ()) for id_ in ids], Provenance())
     assert list_snapshots(store) == []
 
@@ -97,24 +97,24 @@ def test_any_flipped_byte_is_found(store: Store) -> None:
     good = store.read(snapshot.path)
     for at in random.Random(0).sample(range(len(good)), 50):
         store.write(snapshot.path, good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
-        with pytest.raises(SnapshotError, match="does not match its manifest"):
+        with pytest.raises(SnapshotError, match="manifest"):
             open_snapshot(store, snapshot.id)
 
 
 def test_an_unknown_broken_or_half_snapshot_is_one_sentence(store: Store) -> None:
-    with pytest.raises(SnapshotError, match="has none yet"):
+    with pytest.raises(SnapshotError, match="none"):
         open_snapshot(store, "item-r000-000000000000")
     snapshot = write_snapshot(store, "item", ROWS, Provenance())
-    with pytest.raises(SnapshotError, match=f"it has {snapshot.id}"):
+    with pytest.raises(SnapshotError, match=snapshot.id):
         open_snapshot(store, "../secret")
     manifest = f"snapshots/{snapshot.id}/manifest.json"
     whole = store.read(manifest)
     store.write(manifest, whole[:-20])
-    with pytest.raises(SnapshotError, match="is broken"):
+    with pytest.raises(SnapshotError, match="broken"):
         open_snapshot(store, snapshot.id)
     store.write(manifest, whole)
     store.remove(snapshot.path)
-    with pytest.raises(SnapshotError, match=r"lost its keywords\.parquet"):
+    with pytest.raises(SnapshotError, match=r"keywords\.parquet"):
         open_snapshot(store, snapshot.id)
     store.remove(manifest)
     assert list_snapshots(store) == []
@@ -125,10 +125,10 @@ def test_other_normalisers_never_meet(store: Store) -> None:
     query = write_snapshot(store, "query", ROWS, Provenance())
     check_pair(item.manifest, query.manifest)
     old = query.manifest.model_copy(update={"normaliser": "cogr-0"})
-    with pytest.raises(SnapshotError, match="different normalisers"):
+    with pytest.raises(SnapshotError, match="normalisers"):
         check_pair(item.manifest, old)
     store.write_json(f"snapshots/{query.id}/manifest.json", old.summed().model_dump(mode="json"))
-    with pytest.raises(SnapshotError, match="written with normaliser cogr-0"):
+    with pytest.raises(SnapshotError, match="cogr-0"):
         open_snapshot(store, query.id)
 
 
@@ -178,6 +178,6 @@ def test_each_weight_and_confidence_is_part_of_the_content(
     ],
 )
 def test_weights_that_cannot_be_are_refused(store: Store, row: Row, match: str) -> None:
-    with pytest.raises(SnapshotError, match=f"The row '{row.id}' .*has {match}"):
+    with pytest.raises(SnapshotError, match=f"'{row.id}' .*{match}"):
         write_snapshot(store, "item" if row.id == "i" else "query", [row], Provenance())
     assert list_snapshots(store) == []

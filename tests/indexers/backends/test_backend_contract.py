@@ -244,7 +244,7 @@ def test_what_is_not_there_is_named(place: Place) -> None:
     ):
         with pytest.raises(SnapshotError, match="cogr-index publish"):
             call()
-    with pytest.raises(SnapshotError, match="of the side query"):
+    with pytest.raises(SnapshotError, match="side query"):
         place.backend.publish({"query": item.id})
 
 

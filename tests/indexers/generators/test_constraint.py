@@ -85,9 +85,9 @@ def test_all_that_may_be_written_can_be(tokenizer: Any) -> None:
     what is unknown.
     """
     vocabulary = KeywordConstraint(KEYWORDS, tokenizer, [END], 2)
-    with pytest.raises(ValueError, match="token 1 may not follow"):
+    with pytest.raises(ValueError, match="token 1"):
         vocabulary.advance(vocabulary.start(), END)
-    with pytest.raises(GeneratorError, match="None of the item snapshot's keywords"):
+    with pytest.raises(GeneratorError, match="keywords"):
         KeywordConstraint(["sofa, bed", "1."], tokenizer, [END], 3)
     for keyword in KEYWORDS:
         for text in (keyword, f"velvet sofa, {keyword}", f"oak, {keyword}"):

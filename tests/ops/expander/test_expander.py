@@ -261,7 +261,7 @@ async def test_a_breaker_opens_for_an_upstream_that_fails_and_tries_it_again(
             await upstream.call(ask, 0.01)
         assert "canary" not in str(raised.value)
     assert upstream.is_open
-    with pytest.raises(UnavailableError, match="circuit breaker of redis is open"):
+    with pytest.raises(UnavailableError, match="redis"):
         await upstream.call(fail, 1)
     while upstream.is_open:
         await asyncio.sleep(0.01)

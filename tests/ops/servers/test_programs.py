@@ -39,7 +39,7 @@ def test_java_is_found_in_order_and_by_version(
     assert find_java("3.8.0") == new
     assert find_java("2.19.5") == old
     (old / "release").unlink()
-    with pytest.raises(UserError, match="^There is no Java 11 to 23 here; install one, or let"):
+    with pytest.raises(UserError, match="Java 11 to 23"):
         find_java("2.19.5")
 
 
@@ -69,12 +69,12 @@ def test_a_folder_that_is_named_comes_first_and_must_hold_the_version(
     nothing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COGR_OPENSEARCH_HOME", str(tmp_path))
-    with pytest.raises(SettingsError, match="holds no OpenSearch"):
+    with pytest.raises(SettingsError, match="OpenSearch"):
         OpenSearchSpec().prepare(tmp_path, 1, print)
     home = distribution(tmp_path / "home", "2.19.5")
     monkeypatch.setenv("COGR_OPENSEARCH_HOME", str(home))
     assert find_opensearch("3.8.0", print) == home
-    with pytest.raises(SettingsError, match=r"is OpenSearch 2\.19\.5, but version 3\.8\.0 was"):
+    with pytest.raises(SettingsError, match=r"2\.19\.5.*3\.8\.0"):
         OpenSearchSpec(version="3.8.0").prepare(tmp_path, 1, print)
 
 

@@ -80,14 +80,14 @@ def test_what_ships_is_what_the_maker_makes_and_seeds_make_different_shops(tmp_p
 
 
 def test_what_can_t_be_laid_out_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="not of the form key=value"):
+    with pytest.raises(SettingsError, match="key=value"):
         lay_out(tmp_path, "memory", ["training"])
     (tmp_path / "taken").write_text("")
-    with pytest.raises(StorageError, match="not a folder"):
+    with pytest.raises(StorageError, match="folder"):
         lay_out(tmp_path / "taken", "memory")
     lay_out(tmp_path, "opensearch")
     (tmp_path / "cogr.toml").write_text('[dataset]\nloader = "beir"\n')
-    with pytest.raises(UserError, match="was not written by the demo; name another folder"):
+    with pytest.raises(UserError, match="another folder"):
         lay_out(tmp_path, "memory")
 
 

@@ -414,7 +414,7 @@ def test_access_logs_give_labels_that_hold_without_the_busiest_days(
 def test_a_query_of_one_day_gets_no_label_unless_it_is_asked_for(tmp_path: Path) -> None:
     rows = [{**one, "timestamp": START} for one in honest()]
     log = ndjson(tmp_path / "log.ndjson", *rows)
-    with pytest.raises(DataError, match=r"queries asked on too few days: 2.*--min-days"):
+    with pytest.raises(DataError, match="2.*--min-days"):
         labels_from_clicks([log], tmp_path / "out", Rules())
     made = labels_from_clicks([log], tmp_path / "out", Rules(min_days=1))
     assert made.labels > 0

@@ -143,7 +143,7 @@ def test_it_tells_of_sft_alone_and_of_a_round_under_way(tmp_path: Path) -> None:
 
 def test_a_run_without_a_round_is_one_sentence(tmp_path: Path) -> None:
     told = Told(tmp_path)
-    with pytest.raises(TrainingError, match="nothing to report yet: run cogr-train run"):
+    with pytest.raises(TrainingError, match="cogr-train run"):
         write_report(told.workspace, told.run, tmp_path / "report.html")
 
 
@@ -152,7 +152,7 @@ def test_a_missing_package_is_one_sentence(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match="needs the extra 'report'"):
+    with pytest.raises(MissingExtraError, match="'report'"):
         write_report(*world, tmp_path / "report.html")
 
 

@@ -113,7 +113,7 @@ def test_a_killed_process_ends_the_stage_of_several(
     workspace = shop.workspace(*overrides)
     run = copy_of(workspace, "one", "killed")
     driver = Driver(workspace, run, Launcher(shop.config, overrides), shop.said.append)
-    with pytest.raises(TrainingError, match="The stage train-query was killed by signal 9"):
+    with pytest.raises(TrainingError, match="signal 9"):
         driver.reach(2)
     assert time.time() - flag.stat().st_mtime < ranks.GRACE + 30
     assert run.state().unfinished == Round(number=2)
@@ -173,10 +173,10 @@ def test_accelerate_is_told_by_its_own_file_of_other_machines_and_of_fsdp(tmp_pa
     assert asked.main_process_port > 0
     assert ranks.machine(str(file)) == (1, 2)
     shop = Shop(write_sample_part(tmp_path / "shop", items=24))
-    with pytest.raises(TrainingError, match="is 3, which 2 machines can't share"):
+    with pytest.raises(TrainingError, match="3.* 2 machines"):
         check_settings(shop.workspace(f'training.accelerate="{file}"', "training.processes=3"))
     file.write_text("- no mapping")
-    with pytest.raises(TrainingError, match="is not a configuration of accelerate"):
+    with pytest.raises(TrainingError, match="accelerate"):
         ranks.machine(str(file))
 
 

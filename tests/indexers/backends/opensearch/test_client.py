@@ -245,7 +245,7 @@ def test_a_cluster_may_want_a_certificate_of_us(tmp_path: Path, way: str) -> Non
         with pytest.raises((ServiceError, TransportError)):
             asked(OpenSearchSettings.model_validate(base), way)
         for wrong in ({"client_cert": str(public)}, {"client_cert": str(tmp_path / "none.pem")}):
-            with pytest.raises(SettingsError, match=r"opensearch\.client_cert .* can't be used"):
+            with pytest.raises(SettingsError, match=r"opensearch\.client_cert"):
                 asked(OpenSearchSettings.model_validate({**base, **wrong}), way)
 
 
@@ -343,8 +343,8 @@ def test_aws_without_its_extra_or_credentials_says_so(monkeypatch: pytest.Monkey
         monkeypatch.setenv(name, "/nowhere")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     settings = OpenSearchSettings(url="https://host", aws_region="eu-central-1")
-    with pytest.raises(SettingsError, match="no AWS credentials are found; set AWS_PROFILE"):
+    with pytest.raises(SettingsError, match="AWS_PROFILE"):
         Cluster(settings)
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'cogr\[s3\]'"):
+    with pytest.raises(MissingExtraError, match=r"cogr\[s3\]"):
         Cluster(settings)

@@ -162,7 +162,7 @@ def test_an_index_whose_documents_can_not_be_read_back_is_refused(
         path = f"/{index_name(backend.prefix, first.id)}"
         body = {"mappings": mappings, "settings": index_settings(1, "english")}
         backend.cluster.call("PUT", path, body=body, doing="x")
-        with pytest.raises(ServiceError, match=r"its mapping has _source \{.*delete it and push"):
+        with pytest.raises(ServiceError, match=r"_source \{"):
             backend.push(first)
 
 

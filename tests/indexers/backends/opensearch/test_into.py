@@ -375,7 +375,7 @@ def test_a_publish_is_refused_where_the_alias_moves_meanwhile(
         return real(*given)
 
     monkeypatch.setattr(external, "compare", moved_meanwhile)
-    with pytest.raises(UserError, match=f"names {new} since then, .*run the same command again"):
+    with pytest.raises(UserError, match=new):
         products.place().publish([snapshot.id], lambda _: None)
     assert products.place().publish([snapshot.id], lambda _: None).index == new
     assert [*products.search("oak")] == ["a-2"]
@@ -397,7 +397,7 @@ def test_a_refused_publish_changes_nothing_and_values_of_others_are_mended(
     assert products.search("meddled") == {}
     assert [*products.search("couch")] == ["a-1"]
     other = frozen(products.workspace.store, "item", SHOP[1:3], round_=1)
-    with pytest.raises(CheckFailedError, match="The gate keeps"):
+    with pytest.raises(CheckFailedError, match="gate"):
         products.place().publish([other.id], lambda _: None)
     settings = products.workspace.settings
     with proxy_to(products.cluster.url) as proxy:
@@ -486,15 +486,15 @@ def test_an_index_that_does_not_keep_whole_documents_is_refused(
     """A partial update would index them anew from what is kept."""
     name, body = f"{products.index}-trimmed", {"settings": settings, "mappings": mappings}
     products.cluster.call("PUT", f"/{name}", body=body, doing="making another")
-    with pytest.raises(UserError, match="does not keep whole documents"):
+    with pytest.raises(UserError, match="whole documents"):
         products.place(name)
 
 
 def test_what_can_not_be_a_target_is_refused(products: Products) -> None:
     cluster = products.cluster
-    with pytest.raises(UserError, match="names nothing"):
+    with pytest.raises(UserError, match="nothing"):
         open_target(cluster, "no-such-index", "f")
-    with pytest.raises(UserError, match="not a field name"):
+    with pytest.raises(UserError, match="field name"):
         open_target(cluster, products.alias, "Fi.eld")
     ours = frozen(products.workspace.store, "item", [Row("a", "A", ())])
     index = products.workspace.backend.push(ours).index
@@ -502,19 +502,19 @@ def test_what_can_not_be_a_target_is_refused(products: Products) -> None:
         open_target(cluster, index, "f")
     body = {"settings": {"index": {"similarity": {"default": {"type": "boolean"}}}}}
     cluster.call("PUT", f"/{products.index}-odd", body=body, doing="making another")
-    with pytest.raises(UserError, match="scores keywords otherwise than BM25"):
+    with pytest.raises(UserError, match="BM25"):
         open_target(cluster, f"{products.index}-odd", "f")
-    with pytest.raises(UserError, match="names .*, .*; name one index"):
+    with pytest.raises(UserError, match="one index"):
         open_target(cluster, f"{products.index}*", "f")
     # A name that searches of the team's own use.
     body = {"properties": {"f": {"type": "alias", "path": "title"}}}
     cluster.call("PUT", f"/{products.index}/_mapping", body=body, doing="their alias")
-    with pytest.raises(UserError, match="f that is an alias of title, which CoGR did not make"):
+    with pytest.raises(UserError, match="alias of title"):
         open_target(cluster, products.index, "f")
     # A copy of documents that have the field: OpenSearch guesses a mapping, which would not score.
     guessed = f"/{products.index}-copy/_doc/a"
     cluster.call("PUT", guessed, body={"f": "text"}, doing="copying")
-    with pytest.raises(UserError, match="of type text that CoGR did not make"):
+    with pytest.raises(UserError, match="type text"):
         open_target(cluster, f"{products.index}-copy", "f")
 
 

@@ -78,11 +78,11 @@ def test_verification_names_the_first_rank_that_differs(
             "indexers.backends.opensearch.backend.mirror_of", lambda *_: Mirror.build(other)
         )
         keywords = [rows[0].keywords[1]]
-        with pytest.raises(CheckFailedError, match=r"At rank 1 .* the mirror"):
+        with pytest.raises(CheckFailedError, match="rank 1 .* mirror"):
             backend.verify(snapshot, [keywords])
         keywords = [rows[0].keywords[0]]
-        with pytest.raises(CheckFailedError, match=r"retrieves [0-9]+ for .* the mirror [0-9]+"):
+        with pytest.raises(CheckFailedError, match="[0-9]+ for .* mirror [0-9]+"):
             backend.verify(snapshot, [keywords])
         assert not backend.list()[0].serving
-        with pytest.raises(CheckFailedError, match="has not passed verification"):
+        with pytest.raises(CheckFailedError, match="verification"):
             backend.publish({"item": snapshot.id})

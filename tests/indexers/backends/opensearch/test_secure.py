@@ -42,10 +42,7 @@ def users(opensearch_secure: OpenSearchSettings) -> Iterator[dict[str, OpenSearc
 
 
 def refused(what: Callable[[], object]) -> None:
-    with pytest.raises(
-        ServiceError,
-        match=r"does not allow this to the user: no permissions for .*privileges listed in docs",
-    ):
+    with pytest.raises(ServiceError, match="no permissions for .*docs"):
         what()
 
 
@@ -117,9 +114,7 @@ def test_a_role_is_of_one_catalogue(users: dict[str, OpenSearchSettings], tmp_pa
 
 def test_a_wrong_password_is_said(opensearch_secure: OpenSearchSettings) -> None:
     for update in ({"password": SecretStr("wrong")}, {"username": None, "password": None}):
-        with pytest.raises(
-            ServiceError, match=r"does not accept the credentials .*; check opensearch.username"
-        ) as error:
+        with pytest.raises(ServiceError, match=r"opensearch\.username") as error:
             _ = Cluster(opensearch_secure.model_copy(update=update)).version
         assert error.value.exit_status == 3
         assert "wrong" not in str(error.value)
@@ -129,7 +124,5 @@ def test_a_certificate_that_can_not_be_verified_is_said(
     opensearch_secure: OpenSearchSettings,
 ) -> None:
     assert Cluster(opensearch_secure).version.text == "3.4.0"
-    with pytest.raises(
-        ServiceError, match=r"can't be spoken to by TLS: .*; check .* and set opensearch.ca_file"
-    ):
+    with pytest.raises(ServiceError, match=r"TLS: .*opensearch\.ca_file"):
         _ = Cluster(opensearch_secure.model_copy(update={"ca_file": None})).version

@@ -193,7 +193,7 @@ def test_the_shops_confidence_tells_good_sets_from_bad_ones(
 
 @pytest.mark.parametrize("count", [0, 9])
 def test_too_few_labels_point_to_extractive(count: int) -> None:
-    with pytest.raises(GeneratorError, match=rf"has {count} training queries.*'extractive'"):
+    with pytest.raises(GeneratorError, match=rf"{count} .*'extractive'"):
         fit(training_shop(ITEMS, {f"q{n}": (f"light {n}", ["i1"]) for n in range(count)}))
 
 
@@ -236,14 +236,14 @@ def test_one_flipped_byte_in_any_file_and_another_format_are_seen(copy: Path) ->
     open_artefact(Store(copy))
     manifest = json.loads((copy / MANIFEST).read_text())
     (copy / MANIFEST).write_text(json.dumps(manifest | {"format": 999}))
-    with pytest.raises(SnapshotError, match="another version"):
+    with pytest.raises(SnapshotError, match="version"):
         open_artefact(Store(copy))
 
 
 @pytest.mark.parametrize("name", [MANIFEST, "keywords.parquet"])
 def test_a_missing_file_is_named(copy: Path, name: str) -> None:
     (copy / name).unlink()
-    with pytest.raises(SnapshotError, match=rf"missing or unfinished.*{name}"):
+    with pytest.raises(SnapshotError, match=name):
         open_artefact(Store(copy))
 
 

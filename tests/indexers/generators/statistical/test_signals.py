@@ -98,7 +98,7 @@ def test_queries_of_one_text_share_the_highest_number() -> None:
     assert np.expm1(column.toarray()) == pytest.approx(np.array([[0, 5], [0, 0], [8, 1]]))
     (column,) = found.without(["blue"]).of(["blue", "red"])
     assert np.expm1(column.toarray()) == pytest.approx(np.array([[0, 0], [8, 1]]))
-    with pytest.raises(GeneratorError, match=r"pair_signals names 'carts'.*pairs\.\*"):
+    with pytest.raises(GeneratorError, match=r"pair_signals .*'carts'.*pairs\.\*"):
         PairSignals.read(data, ["carts"])
 
 

