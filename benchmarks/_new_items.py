@@ -17,7 +17,7 @@ from cogr.records import Dataset, Item, Query, Split
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.keyword_selection import exact_cut as best_prefix
 from indexers.generators.statistical.new_items import (
-    Judge,
+    WithJudge,
     chosen,
     cold_of,
     gaining,
@@ -46,7 +46,7 @@ Fit = Callable[[Dataset], Artefact]
 
 
 def of_statistical(
-    dataset: Dataset, new: frozenset[str], split: Split, fit: Fit, judge: Judge | None = None
+    dataset: Dataset, new: frozenset[str], split: Split, fit: Fit, judge: WithJudge | None = None
 ) -> Iterator[dict[str, Any]]:
     """`statistical`: with nothing fitted again (`update --side item`), with the queries that gain
     rewritten (`update --side both`), and with both sides rebuilt.

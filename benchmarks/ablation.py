@@ -23,11 +23,11 @@ from typing import Any
 
 from cogr.errors import CogrError
 from cogr.records import Dataset, Say, Split
-from indexers.tables import Table, pick
+from indexers.tables import Table, pick_columns
 from indexers.telemetry import logs
 from indexers.telemetry.terminal import console_of
 from indexers.workspace import Workspace
-from trainers.rivals import chosen
+from trainers.rivals import selected_names
 from trainers.training.driver import Driver
 from trainers.training.rounds import Run, State, create, frozen_settings, with_dev
 from trainers.training.stage import Launcher
@@ -168,10 +168,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args(arguments)
     launcher = Launcher(asked.config, tuple(asked.set))
-    names = chosen(asked.variants, VARIANTS, "variant")
+    names = selected_names(asked.variants, VARIANTS, "variant")
     rows = [*ablate(launcher, asked.rounds, names, asked.seeds, logs.say)]
     title = f"{asked.rounds} rounds after SFT; means and deviations over seeds"
-    Table(title, pick(table(rows), _COLUMNS)).show(console_of(sys.stdout))
+    Table(title, pick_columns(table(rows), _COLUMNS)).show(console_of(sys.stdout))
     return int(any(row.failed for row in rows))
 
 

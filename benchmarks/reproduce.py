@@ -23,7 +23,7 @@ from indexers.generators.statistical.ranking.encoder import MINILM
 from indexers.workspace import Workspace
 from trainers.evaluation import bm25
 from trainers.rivals import METHODS as COMPARED
-from trainers.rivals.compare import Comparison, run
+from trainers.rivals.compare import CompareOptions, run_comparison
 from trainers.rivals.measuring import CUTS
 from trainers.rivals.results import markdown
 
@@ -85,8 +85,8 @@ def reproduced(name: str, asked: argparse.Namespace) -> list[str]:
     own = '[generator.statistical]\nencoder = "none"\n'
     config.write_text(f'store = "store"\n[dataset]\nloader = "{name}"\n{own}', "utf-8")
     workspace = Workspace.open(config, [])
-    comparison = Comparison(METHODS, asked.seeds, True, out / "compare")
-    results = run(workspace, comparison, lambda line: print(line, flush=True))
+    comparison = CompareOptions(METHODS, asked.seeds, True, out / "compare")
+    results = run_comparison(workspace, comparison, lambda line: print(line, flush=True))
     found = {
         **{one.name: dict(one.row.figures) for one in results.methods if one.done},
         "reference": bm25(workspace.dataset, "test").row(workspace.dataset, "test"),

@@ -58,11 +58,11 @@ def _local(name: str, method: str) -> Path:
 
 def tiny(task: Task, architecture: str) -> Path:
     """A model with random weights and a tokenizer of the catalogue's words."""
-    from trainers.tiny import texts_of, tiny_model
+    from trainers.tiny import catalogue_texts, tiny_model
 
     folder = task.work / f"tiny-{architecture}"
     quiet()
-    tiny_model(folder, texts_of(task.dataset), task.seed, architecture, 4000)
+    tiny_model(folder, catalogue_texts(task.dataset), task.seed, architecture, 4000)
     return folder
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from cogr.store import storage_errors
 
-SMALL = 1 << 20
+_SMALL = 1 << 20
 """Bytes that are kept in memory instead of in a file."""
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -36,7 +36,7 @@ class Spool:
     """
 
     def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(max_size=SMALL)  # noqa: SIM115
+        self._file = tempfile.SpooledTemporaryFile(max_size=_SMALL)  # noqa: SIM115
         self._size = 0
 
     def append(self, values: NDArray[Any]) -> None:
@@ -48,7 +48,7 @@ class Spool:
     def array(self, dtype: type[_Scalar]) -> NDArray[_Scalar]:
         """All bytes as one read-only array. After this call nothing may be appended."""
         with self._file as file, storage_errors(tempfile.gettempdir()):
-            if self._size <= SMALL:
+            if self._size <= _SMALL:
                 file.seek(0)
                 return np.frombuffer(file.read(), dtype)
             file.flush()
@@ -61,13 +61,13 @@ def scratch(count: int, dtype: type[_Scalar]) -> NDArray[_Scalar]:
     Raises StorageError when the disk is full.
     """
     size = count * np.dtype(dtype).itemsize
-    if size <= SMALL:
+    if size <= _SMALL:
         return np.zeros(count, dtype)
     with tempfile.TemporaryFile() as file, storage_errors(tempfile.gettempdir()):
         # The file gets its full size at once: writing to a mapped page on a full disk would kill
         # the process without a message.
-        for start in range(0, size, SMALL):
-            file.write(bytes(min(SMALL, size - start)))
+        for start in range(0, size, _SMALL):
+            file.write(bytes(min(_SMALL, size - start)))
         file.flush()
         return np.frombuffer(mmap.mmap(file.fileno(), size), dtype)
 

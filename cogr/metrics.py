@@ -32,7 +32,7 @@ from cogr.snapshots import Row, Snapshot
 CUTOFFS = (10, 100, 1000)
 """The cutoffs of the paper's tables."""
 
-Place = Literal["evaluate", "rounds", "compare", "gate"]
+MeasurePlace = Literal["evaluate", "rounds", "compare", "gate"]
 """Where measures are shown: by `evaluate`, in tables of a run and in its report, by `compare`; and
 where a pair that is worse than text search does not go live.
 """
@@ -42,10 +42,10 @@ class Measure(NamedTuple):
     """A figure of `measure`: its heading, and where it counts."""
 
     heading: str
-    places: frozenset[Place]
+    places: frozenset[MeasurePlace]
 
     @classmethod
-    def of(cls, heading: str, *places: Place) -> Measure:
+    def of(cls, heading: str, *places: MeasurePlace) -> Measure:
         return cls(heading, frozenset(places))
 
 
@@ -65,7 +65,7 @@ depends on how rankings are cut, and has columns of its own.
 """
 
 
-def measures_of(place: Place) -> dict[str, str]:
+def measures_of(place: MeasurePlace) -> dict[str, str]:
     """Figure -> its heading, for one place."""
     return {key: one.heading for key, one in MEASURES.items() if place in one.places}
 

@@ -21,7 +21,7 @@ import numpy as np
 from cogr.keywords import self_keyword
 from cogr.records import Query
 from indexers.generators import YES_AND_NO
-from indexers.generators.judging import EVERY, PARTS, TRAINED, YES_OR_NO, Pair
+from indexers.generators.judging import EVERY, PARTS, TRAINED, YES_OR_NO, QueryItem
 from indexers.generators.model_folders import resolve_model
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.generator import Statistical
@@ -43,7 +43,7 @@ def train_judge(workspace: Workspace, out: Path) -> None:
         fitted = cast("Statistical", generator).looking(judge=None, evidence=()).artefact
     rng = np.random.default_rng(settings.seed)
     items = {item.id: item for item in workspace.dataset.items}
-    examples = [(Pair(query, items[id_]), yes) for query, id_, yes in _examples(fitted, rng)]
+    examples = [(QueryItem(query, items[id_]), yes) for query, id_, yes in _examples(fitted, rng)]
     queries = _dealt(sorted({pair.query.id for pair, _ in examples}), rng)
     known = _dealt(sorted({pair.item.id for pair, _ in examples}), rng)
     base = resolve_model(settings.model)

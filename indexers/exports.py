@@ -39,7 +39,7 @@ def queries_of(dataset: Dataset, split: Split | None) -> list[Query]:
 
 
 @dataclass(frozen=True)
-class Run:
+class SearchRun:
     """What serves finds: query id -> its best hits, those of the set first."""
 
     item: str
@@ -47,17 +47,17 @@ class Run:
     hits: Mapping[str, Sequence[Hit]]
 
 
-def run_of(workspace: Workspace, queries: Sequence[Query], size: int) -> Run:
+def run_of(workspace: Workspace, queries: Sequence[Query], size: int) -> SearchRun:
     """The best hits of what serves, as a search gives them.
 
     Raises SnapshotError where nothing serves, ServiceError.
     """
     serving = Searcher(workspace)
     hits = {one.id: serving.find(serving.row_for(one.text), size).hits for one in queries}
-    return Run(serving.item, serving.query or "none", hits)
+    return SearchRun(serving.item, serving.query or "none", hits)
 
 
-def write_run(run: Run, to: Path) -> int:
+def write_run(run: SearchRun, to: Path) -> int:
     """Write a TREC run, whose tag names the query snapshot; how many hits. Raises DataError for an
     id that a run can't have, StorageError.
 

@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from cogr.datasets.builder import HTML, Options, make_item
+from cogr.datasets.builder import HTML, DatasetOptions, make_item
 from cogr.datasets.fields import (
     Columns,
     id_field,
@@ -39,10 +39,10 @@ from indexers.backends.opensearch.client import Cluster
 
 KEEP_ALIVE = "30m"
 """Time for which the cluster keeps a point in time after the last page."""
-PAGE = 1_000
+_PAGE = 1_000
 
 
-def documents(
+def index_documents(
     cluster: Cluster,
     index: str,
     fields: Sequence[str] = (),
@@ -61,7 +61,7 @@ def documents(
     # `_shard_doc` costs nothing; before 3.3 only the id tells equal documents apart.
     version = cluster.version
     order = "_shard_doc" if (version.major, version.minor) >= (3, 3) else "_id"
-    body: dict[str, Any] = {"size": PAGE, "query": query, "sort": [{order: "asc"}]}
+    body: dict[str, Any] = {"size": _PAGE, "query": query, "sort": [{order: "asc"}]}
     if fields:
         body["_source"] = [name for name in fields if name != "_id"]
     path, alive = f"/{index}/_search/point_in_time", {"keep_alive": KEEP_ALIVE}
@@ -81,7 +81,7 @@ def documents(
             for hit in hits:
                 place = Place(hit["_index"], hit["_id"], "document")
                 yield place, {"_id": hit["_id"], **hit["_source"]}
-            if len(hits) < PAGE:
+            if len(hits) < _PAGE:
                 return
             body["search_after"] = hits[-1]["sort"]
     finally:
@@ -101,7 +101,9 @@ def copy_records(
     """
     written = 0
     with replacing(to) as file:
-        for _, record in (one for name in indexes for one in documents(cluster, name, (), since)):
+        for _, record in (
+            one for name in indexes for one in index_documents(cluster, name, (), since)
+        ):
             if keeps(record):
                 line = {name: value for name, value in record.items() if name != "_id"}
                 file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
@@ -109,7 +111,7 @@ def copy_records(
     return written
 
 
-SHOWN = 20
+_SHOWN = 20
 """Bad documents that are named."""
 MAX_BAD = 0.01
 """The largest accepted share of bad documents."""
@@ -141,7 +143,7 @@ def import_items(
     """
     told, notes, seen = ItemsImported(), Counter[str](), set[str]()
     paths = paths_of(source)
-    options = Options(fields=tuple(source.fields), columns=source, strip_html=True)
+    options = DatasetOptions(fields=tuple(source.fields), columns=source, strip_html=True)
     with storage_errors(str(to.parent)):
         to.parent.mkdir(parents=True, exist_ok=True)
     with replacing(to) as file:
@@ -153,7 +155,7 @@ def import_items(
                 told.written += 1
             except DataError as error:
                 told.bad += 1
-                told.problems += [str(error)] if told.bad <= SHOWN else []
+                told.problems += [str(error)] if told.bad <= _SHOWN else []
         if absent := [path for path in paths if path not in seen]:
             raise DataError(
                 f"No document has {absent[0]!r}; name fields that are there (--title, --text, "
@@ -178,7 +180,7 @@ def paths_of(source: Columns) -> list[str]:
 def _item_line(
     place: Place,
     flat: dict[str, Any],
-    options: Options,
+    options: DatasetOptions,
     target: Columns,
     notes: Counter[str],
 ) -> bytes:

@@ -25,11 +25,11 @@ from indexers.generators.statistical.generator import f1_in, latest_facts, new_i
 from indexers.text import Analyser, Lexical, detect_language
 from indexers.workspace import Workspace
 
-Verdict = Literal["train", "label more", "keep BM25"]
+DataVerdict = Literal["train", "label more", "keep BM25"]
 
 ENOUGH_TRAINING_QUERIES = 100
 """Below this, training has too little to learn from."""
-MAX_QUERIES = 500
+_MAX_QUERIES = 500
 """Most queries for which retrievers are examined, chosen by a hash."""
 MAX_ITEMS = 300_000
 """Most items for searches: with more they would take gigabytes."""
@@ -66,7 +66,7 @@ class Report:
     notes: Mapping[str, int]
     unread: Mapping[str, int]
     lineage: Mapping[str, Any]
-    verdict: Verdict
+    verdict: DataVerdict
     advice: Sequence[str]
 
     def as_dict(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _repeats(texts: Iterable[str]) -> int:
     return len(hashes) - len({*hashes})
 
 
-def _advise(dataset: Dataset) -> tuple[Verdict, list[str]]:
+def _advise(dataset: Dataset) -> tuple[DataVerdict, list[str]]:
     # Paper, section 3.1: many relevant items a query.
     train = dataset.queries.get("train", ())
     counts = [len(dataset.relevant[query.id]) for query in train]
@@ -194,7 +194,7 @@ def vocabulary_gap(dataset: Dataset) -> Gap:
     rows = {item.id: row for row, item in enumerate(dataset.items)}
     stems: dict[str, frozenset[str]] = {}
     pairs = without = 0
-    for query in sample(dataset.all_queries()):
+    for query in _sample(dataset.all_queries()):
         asked = frozenset(analyser.terms(query.text))
         for id_ in dataset.relevant[query.id]:
             if id_ not in stems:
@@ -211,7 +211,7 @@ def _share(part: int, whole: int) -> float:
     return round(part / whole, 4) if whole else 0.0
 
 
-def sample(queries: Iterable[Query], most: int | None = None) -> list[Query]:
+def _sample(queries: Iterable[Query], most: int | None = None) -> list[Query]:
     """At most so many queries, the same ones for ever: by a hash of the text."""
     return sorted(queries, key=lambda query: (place(query.text), query.id))[:most]
 
@@ -332,7 +332,7 @@ def examine(workspace: Workspace) -> Findings:
     )
 
 
-def _beside_text(workspace: Workspace, verdict: Verdict) -> tuple[Verdict, str] | None:
+def _beside_text(workspace: Workspace, verdict: DataVerdict) -> tuple[DataVerdict, str] | None:
     """The verdict by the newest fit to the data, and what it says of CoGR beside text search; None
     without a fit.
     """
@@ -345,7 +345,7 @@ def _beside_text(workspace: Workspace, verdict: Verdict) -> tuple[Verdict, str] 
         suits = "The data suits CoGR: " if verdict == "train" else "By the last fit: "
         return verdict, f"{suits}{told_f1(facts)}."
     where = "" if known < least else " on topics without labels"
-    advice: Verdict = "keep BM25" if known < least else "label more"
+    advice: DataVerdict = "keep BM25" if known < least else "label more"
     return advice, f"Text search finds more than CoGR{where}: {told_f1(facts)}."
 
 
@@ -354,7 +354,7 @@ def _measured(workspace: Workspace) -> tuple[Mapping[str, Holes], Mapping[str, s
     dataset = workspace.dataset
     if len(dataset.items) > MAX_ITEMS:
         return {}, {"retrievers": f"more than {MAX_ITEMS:,} items"}
-    queries = sample(dataset.all_queries(), MAX_QUERIES)
+    queries = _sample(dataset.all_queries(), _MAX_QUERIES)
     try:
         runs, missing = runs_of(workspace, queries, _DEPTH) if queries else ({}, {})
     except MissingExtraError as error:

@@ -28,16 +28,16 @@ from indexers.serving import what_serves
 from indexers.tables import Table
 from indexers.workspace import Workspace
 
-Source = Literal["given", "cache", "index", "model", "none"]
-_SPOKEN: Mapping[Source, str] = {
+SearchSource = Literal["given", "cache", "index", "model", "none"]
+_SPOKEN: Mapping[SearchSource, str] = {
     "given": "given",
     "cache": "cached",
     "index": "precomputed",
     "model": "generated now",
     "none": "the query text alone",
 }
-Place = Literal["index", "model"]
-PLACES: Sequence[Place] = ("index", "model")
+RowPlace = Literal["index", "model"]
+PLACES: Sequence[RowPlace] = ("index", "model")
 """Where keywords of a text are looked for, in this order; without any it is searched alone."""
 
 
@@ -54,12 +54,14 @@ class Found:
     """
 
     keywords: Mapping[str, float]
-    source: Source
+    source: SearchSource
     confidence: float | None
     words: Words
 
     @classmethod
-    def of(cls, text: str, row: Row | None, source: Source, rules: Rules, of: Settings) -> Self:
+    def of(
+        cls, text: str, row: Row | None, source: SearchSource, rules: Rules, of: Settings
+    ) -> Self:
         """By the row of a query, which `together` makes, and the settings."""
         own = self_keyword(text)
         kept = replace(row or Row("search", text, ()), own=own)
@@ -123,7 +125,7 @@ class Searcher:
             self.notes.append(f"No model answers unknown queries: {error}")
             return None
 
-    def _look(self, place: Place, text: str) -> Row | None:
+    def _look(self, place: RowPlace, text: str) -> Row | None:
         if place == "model":
             return self._model.answer(text) if text and self._model else None
         return self._lookup(text) if text and self.pair.matches else None
@@ -133,12 +135,12 @@ class Searcher:
 
     def row_for(self, text: str) -> Found:
         """What a text is searched by. Raises ServiceError."""
-        own, found = self_keyword(text), list[tuple[Place, Row]]()
+        own, found = self_keyword(text), list[tuple[RowPlace, Row]]()
         for reading in self.rules.readings(text):
             looked = ((place, self._look(place, reading)) for place in PLACES)
             found += [(place, row) for place, row in looked if row is not None][:1]
         row = together(own, [row for _, row in found])
-        source: Source = found[0][0] if found else "none"
+        source: SearchSource = found[0][0] if found else "none"
         return Found.of(text, row, source, self.rules, self.workspace.settings)
 
     def find(
@@ -175,7 +177,7 @@ class Answered:
 
     query: str
     keywords: Mapping[str, float]
-    source: Source
+    source: SearchSource
     confidence: float | None
     rules: Sequence[str]
     note: str

@@ -60,10 +60,10 @@ def what_serves(workspace: Workspace) -> Pair:
     """What serves now, with its flaws. Raises ServiceError, StorageError, and UserError as
     `destination`.
     """
-    return judged(workspace.backend.pair(counted=True), published(workspace))
+    return with_flaws(workspace.backend.pair(counted=True), published(workspace))
 
 
-def judged(pair: Pair, history: Sequence[Published]) -> Pair:
+def with_flaws(pair: Pair, history: Sequence[Published]) -> Pair:
     """A pair with all its flaws: what the backend saw, a side that is gone, two sides that are of
     two rounds or were never published together. `advice` publishes again what was published last.
     """
@@ -126,7 +126,7 @@ def verify(
             continue
         opened = open_snapshot(workspace.store, id_)
         with bar(f"documents of {id_}", opened.manifest.entities) as advance:
-            done = order.verify(workspace.backend, opened, every=every, advance=advance)
+            done = order.verify_snapshot(workspace.backend, opened, every=every, advance=advance)
         found[id_] = asdict(done)
     pair = replace(pair, warnings=(*wrong, *pair.warnings))
     return found, () if snapshot and not wrong else pair.problems
@@ -140,7 +140,7 @@ def listing(workspace: Workspace) -> tuple[dict[str, Any], list[dict[str, Any]]]
     `serving` whether it serves nevertheless. `pairs` names the pairs that it was published in.
     """
     backend, store, history = workspace.backend, workspace.store, published(workspace)
-    pair, into = judged(backend.pair(counted=True), history), workspace.settings.serving.into
+    pair, into = with_flaws(backend.pair(counted=True), history), workspace.settings.serving.into
     pushed, damaged = {entry.snapshot: entry for entry in backend.list()}, damaged_snapshots(store)
     stored = {one.id: one for one in list_snapshots(store) if one.id not in damaged}
     serving: dict[str, Any] = {

@@ -138,7 +138,9 @@ def _is_deep(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(isinstance(one, Mapping) for one in value[:1])
 
 
-def pick(records: Iterable[Mapping[str, Any]], headings: Mapping[str, str]) -> list[dict[str, Any]]:
+def pick_columns(
+    records: Iterable[Mapping[str, Any]], headings: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """Rows of some values of records: name of a value -> heading of its column."""
     return [{heading: one[name] for name, heading in headings.items()} for one in records]
 
@@ -196,7 +198,7 @@ def write_page(file: Path, package: str, **values: Any) -> None:
     Store(file.resolve().parent).write(file.name, text.encode("utf-8", "replace"))
 
 
-def need(what: str, extra: str, packages: Iterable[str]) -> None:
+def require_extra(what: str, extra: str, packages: Iterable[str]) -> None:
     """Raise MissingExtraError where one of the packages can't be imported."""
     import importlib
 

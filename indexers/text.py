@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from cogr.errors import GeneratorError, MissingExtraError
 from cogr.records import Item
 
-Ints = NDArray[np.int64]
+_Ints = NDArray[np.int64]
 Phrase = tuple[str, ...]
 """Adjacent stems, e.g. ("wireless", "headphon")."""
 
@@ -228,12 +228,12 @@ class Analyser:
         return [self.stem(word) for word in self.words(text)]
 
     def spelled(self, text: str) -> str:
-        """A text with numbers, units and signs in one spelling (`SIGNS`, `RULES`)."""
+        """A text with numbers, units and signs in one spelling (`SIGNS`, `SPELLING_RULES`)."""
         return _ruled(text.translate(self.capitals))
 
     def terms(self, text: str) -> list[str]:
         """Stems for matching: a compound's parts, numbers and units apart and one in all their
-        spellings (`SIGNS`, `RULES`, `UNITS`). A cluster's analyser gives the same.
+        spellings (`SIGNS`, `SPELLING_RULES`, `UNITS`). A cluster's analyser gives the same.
         """
         text = self.spelled(text)
         found = _ASCII_TERM.findall(text.lower()) if text.isascii() else _read(_TERM, text)
@@ -252,10 +252,10 @@ SIGNS: Mapping[str, str] = {
     "ß": "ss",
     "İ": "i",
 }
-"""Signs that are read as others, before `RULES`."""
+"""Signs that are read as others, before `SPELLING_RULES`."""
 
 _LETTER = r"[^\W\d_]"
-RULES: Sequence[tuple[str, str]] = (
+SPELLING_RULES: Sequence[tuple[str, str]] = (
     # C++ and C# are not C.
     (r"\+\+", " plusplus "),
     (rf"(?<=\b{_LETTER})#", " sharp "),
@@ -317,7 +317,7 @@ _RULED = re.compile(r"[0-9'μ#]|\+\+|\b\w\.\w\b")
 
 @cache
 def _rules() -> Sequence[tuple[re.Pattern[str], str]]:
-    return [(re.compile(rule, re.IGNORECASE), with_) for rule, with_ in RULES]
+    return [(re.compile(rule, re.IGNORECASE), with_) for rule, with_ in SPELLING_RULES]
 
 
 def _ruled(text: str) -> str:
@@ -551,7 +551,7 @@ class WordIndex:
 class CodeIndex(Sequence[bytes]):
     """Part numbers, sorted, each with the number of its text; in memory, or mapped."""
 
-    def __init__(self, letters: NDArray[np.uint8], ends: Ints, owners: Ints) -> None:
+    def __init__(self, letters: NDArray[np.uint8], ends: _Ints, owners: _Ints) -> None:
         self._arrays = letters, ends, owners
 
     @classmethod
@@ -579,7 +579,7 @@ class CodeIndex(Sequence[bytes]):
         letters, ends, _ = self._arrays
         return letters[ends[at] : ends[at + 1]].tobytes()
 
-    def find(self, text: str) -> tuple[Ints, Ints]:
+    def find(self, text: str) -> tuple[_Ints, _Ints]:
         """Texts that have the part number that a query asks for, and texts with one that begins
         with it, these among them.
         """

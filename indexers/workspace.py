@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cogr.datasets import LOADERS, load_dataset
-from cogr.datasets.builder import Options
+from cogr.datasets.builder import DatasetOptions
 from cogr.datasets.fields import Columns
 from cogr.errors import MissingExtraError, SettingsError, SnapshotError
 from cogr.keywords import NORMALISER
@@ -65,10 +65,10 @@ class Workspace:
         return load_dataset(asked.loader, asked.path, self.reading)
 
     @property
-    def reading(self) -> Options:
+    def reading(self) -> DatasetOptions:
         """The options for reading records of the data set, also for later ones."""
         asked, loader = self.settings.dataset, LOADERS.get(self.settings.dataset.loader)
-        return Options(
+        return DatasetOptions(
             threshold=asked.threshold,
             dev_share=asked.dev_share,
             fields=self.settings.publish.fields,

@@ -43,7 +43,7 @@ from cogr.store import replacing
 CACHE_VARIABLE = "COGR_CACHE_DIR"
 HOME_VARIABLE = "COGR_OPENSEARCH_HOME"
 DEFAULT_VERSION = "3.8.0"
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 NOBODY = 65534
 """The uid and gid of `nobody`, as whom root's servers run: OpenSearch refuses root."""
 
@@ -58,7 +58,7 @@ def servers_folder() -> Path:
 
 def server_folder(kind: str, name: str) -> Path:
     """The folder of one of this user's servers. Raises UserError for an unusable name."""
-    if not NAME.fullmatch(name):
+    if not _NAME.fullmatch(name):
         raise UserError(
             f"The server name {name!r} is not usable; use lower-case letters, digits, dots and "
             "dashes."

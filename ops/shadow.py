@@ -43,7 +43,7 @@ _EXACT = {"search_type": "dfs_query_then_fetch"}
 
 
 @dataclass(frozen=True)
-class Answer:
+class SearchAnswer:
     """A search's answer; `kept` is the share of the query's literal matches that it finds at any
     rank.
     """
@@ -62,8 +62,8 @@ class Compared:
     """
 
     searched: Searched
-    present: Answer
-    candidate: Answer
+    present: SearchAnswer
+    candidate: SearchAnswer
     literal: int = 0
 
     @property
@@ -154,7 +154,7 @@ class Search:
         body = {"query": {"multi_match": words}, "size": MAX_LITERAL}
         return self._ids(self.index, body, {})
 
-    def ask(self, query: str, literal: Sequence[str] = ()) -> Answer:
+    def ask(self, query: str, literal: Sequence[str] = ()) -> SearchAnswer:
         """Raises FailedError, BadRequestError, and UserError for a document without an id."""
         started, expansion, source = time.perf_counter(), NOTHING, ""
         index, params = self.index, dict[str, Any]()
@@ -177,7 +177,7 @@ class Search:
             wanted = {"bool": {"must": [body["query"]], "filter": filters}}
             found = self._hits(index, {"query": wanted, "size": len(literal)}, {})
             kept = len(found) / len(literal)
-        return Answer(ids, seconds, source, expanding, kept)
+        return SearchAnswer(ids, seconds, source, expanding, kept)
 
     def _id_field(self, index: str) -> str:
         if index not in self._own:
@@ -357,7 +357,7 @@ def strangers(done: Replayed, known: Callable[[str], bool] | None) -> list[str]:
 
 
 _SHOWN = 20
-Share = Callable[[Answer, Compared], float]
+Share = Callable[[SearchAnswer, Compared], float]
 
 
 def summary(done: Replayed) -> dict[str, Any]:
@@ -410,7 +410,7 @@ def _mean(compared: Sequence[Compared], value: Callable[[Compared], float]) -> d
     }
 
 
-def _recall(answer: Answer, one: Compared) -> float:
+def _recall(answer: SearchAnswer, one: Compared) -> float:
     return len(one.searched.clicked.intersection(answer.ids)) / len(one.searched.clicked)
 
 

@@ -199,7 +199,7 @@ def evaluate(
     )
 
 
-def figures_of_pair(
+def split_figures(
     workspace: Workspace, items: str, queries: str, splits: Sequence[Split] = SPLITS
 ) -> dict[str, dict[str, Any]]:
     """Split -> figures of a pair of snapshots, measured in memory, for each split that has queries;

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trainers.training.driver import Driver
     from trainers.training.rounds import Round
 
-Records = Any
+_Records = Any
 """A DataFrame of pandas or polars, or mappings: items, queries or judgements with the fields that
 docs/datasets.md names for `jsonl`.
 """
@@ -114,7 +114,7 @@ def evaluated(found: Evaluation, beside: Sequence[Mapping[str, Any]], told: str 
 
 
 @dataclass(frozen=True, repr=False)
-class Trained(Result):
+class TrainedRun(Result):
     """A training run: its rounds, the pair chosen on dev, the pair that serves; `found` is its
     `RunStatus`.
     """
@@ -184,9 +184,9 @@ class Project:
     def create(
         cls,
         folder: str | Path,
-        items: Records,
-        queries: Records = (),
-        labels: Records = (),
+        items: _Records,
+        queries: _Records = (),
+        labels: _Records = (),
         settings: Mapping[str, Any] | None = None,
         *,
         say: Say = print,
@@ -351,7 +351,7 @@ class Project:
         *,
         run: str = "main",
         publish: bool = False,
-    ) -> Trained:
+    ) -> TrainedRun:
         """Do SFT where it is not done, then rounds until the run has so many. After an interruption
         call it again: it goes on.
 
@@ -380,7 +380,7 @@ class Project:
         serves = f"Serves now: {found.serves or 'nothing'}."
         table = replace(table, notes=[*table.notes, serves])
         payload = {"run": driver.run.name, "rounds": driver.run.rows()} | found.as_dict()
-        return Trained(found, table, payload, driver, last)
+        return TrainedRun(found, table, payload, driver, last)
 
     def compare(
         self,
@@ -406,13 +406,13 @@ class Project:
             MissingExtraError: without the extra `compare`.
         """
         from trainers.rivals import methods_named
-        from trainers.rivals.compare import Comparison, run
+        from trainers.rivals.compare import CompareOptions, run_comparison
         from trainers.rivals.results import shown
 
         wanted = methods if isinstance(methods, str) else ",".join(methods)
         names = methods_named(wanted)
-        asked = Comparison(names, seeds, resume, Path(out), trials, steps)
-        found = run(self.workspace, asked, self._say)
+        asked = CompareOptions(names, seeds, resume, Path(out), trials, steps)
+        found = run_comparison(self.workspace, asked, self._say)
         return Result(found, shown(found), found.as_dict())
 
     def driver(self, name: str, *, begin: bool = False) -> Driver:
@@ -452,7 +452,7 @@ class Project:
         return Result(found, found.table("Serving now"), found.as_dict())
 
 
-def _jsonl(name: str, records: Records) -> str:
+def _jsonl(name: str, records: _Records) -> str:
     if hasattr(records, "write_ndjson"):
         return str(records.write_ndjson())  # polars
     if hasattr(records, "to_json"):  # pandas

@@ -130,7 +130,7 @@ def tiny_tokenizer(texts: Iterable[str], most: int = MAX_TOKENS) -> Any:
     return fast
 
 
-def texts_of(dataset: Dataset) -> Iterator[str]:
+def catalogue_texts(dataset: Dataset) -> Iterator[str]:
     """The texts that the tokenizer learns from: every item, and the training queries.
 
     It never sees the words of a test query.

@@ -23,7 +23,7 @@ from itertools import combinations, product
 from cogr.records import Dataset, Query
 from indexers.text import Analyser, join_words
 
-Weights = Mapping[str, float]
+_Weights = Mapping[str, float]
 
 _SMOOTHING = 5.0
 _MIN_WEIGHT = 0.25
@@ -93,7 +93,7 @@ class WordModel:
         return draw.choices(list(siblings), list(siblings.values()))[0] if siblings else word
 
     @cached_property
-    def _siblings(self) -> Mapping[str, Weights]:
+    def _siblings(self) -> Mapping[str, _Weights]:
         """Word of items -> other words into which the same query words are translated, at least
         half as often; with these frequencies.
         """
@@ -112,7 +112,7 @@ class WordModel:
         return join_words(sorted(words, key=lambda word: (self.weights[word], word)))
 
     @cached_property
-    def translations(self) -> Mapping[str, Weights]:
+    def translations(self) -> Mapping[str, _Weights]:
         """Query word -> word of items -> probability."""
         targets = {query: self._excess(ids) for query, ids in self._relevant.items()}
         words = sorted({word for words in self._queries.values() for word in words})

@@ -17,7 +17,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
-from cogr.datasets.builder import Builder, Options
+from cogr.datasets.builder import Builder, DatasetOptions
 from cogr.datasets.fields import Columns, id_field, number_field, text_field, time_field
 from cogr.datasets.judgements import read_judgements
 from cogr.datasets.reading import (
@@ -53,8 +53,8 @@ class Loader:
     own: bool = False
 
 
-Records = Iterator[tuple[Place, Mapping[str, Any]]]
-Part = Callable[[Path, str, Builder], Records]
+_Records = Iterator[tuple[Place, Mapping[str, Any]]]
+Part = Callable[[Path, str, Builder], _Records]
 """The records of a file of a data set's part: items, queries, labels or pairs."""
 
 
@@ -67,7 +67,7 @@ def _read_parts(format: str, path: Path | None, builder: Builder) -> None:
         for unread in found[1:] if name in wanted else found:
             builder.unread(unread.name)
 
-    def part(name: str) -> Records | None:
+    def part(name: str) -> _Records | None:
         for found in files[name][:1]:
             return _PARTS[_format_of(found)](found, name, builder)
         return None
@@ -124,7 +124,7 @@ _EVIDENCE = ("confidence", "rate", "impressions")
 _CALLED_GRADES = re.compile("grade|rating|relevance|score|label|judg|gain", re.IGNORECASE)
 
 
-def _add_labels(builder: Builder, labels: Records) -> None:
+def _add_labels(builder: Builder, labels: _Records) -> None:
     """Raises DataError where no label has a grade, though some have more than two fields."""
     known = {"query", "item", "grade", *builder.options.pair_signals}
     graded, others, source = False, dict[str, None](), ""
@@ -151,11 +151,11 @@ def _add_item(builder: Builder, place: Place, record: Mapping[str, Any], key: st
     builder.item(place, id_field(record, key, place), title, text, updated, record)
 
 
-def _jsonl(path: Path, _name: str, _builder: Builder) -> Records:
+def _jsonl(path: Path, _name: str, _builder: Builder) -> _Records:
     return json_records(path)
 
 
-def _csv(path: Path, name: str, builder: Builder) -> Records:
+def _csv(path: Path, name: str, builder: Builder) -> _Records:
     if name != "items":
         named = ("id", "text") if name == "queries" else ("query", "item")
         return Sheet.of(path, *named, notes=builder.notes).records()
@@ -170,7 +170,7 @@ def _csv(path: Path, name: str, builder: Builder) -> Records:
 _OF_VARIANTS = re.compile(r"Option\d Value|Variant (?:SKU|Barcode)")
 
 
-def _products(rows: Records, options: Options) -> Records:
+def _products(rows: _Records, options: DatasetOptions) -> _Records:
     """The products of Shopify's export, which has a row for each variant and each image of one. The
     first value of each column stays; options, SKUs and barcodes of all variants go into the text.
     """
@@ -190,7 +190,7 @@ def _products(rows: Records, options: Options) -> Records:
             yield several[0][0], product
 
 
-def _parquet(path: Path, name: str, builder: Builder) -> Records:
+def _parquet(path: Path, name: str, builder: Builder) -> _Records:
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     wanted, tell = None, None
     if name == "items":
@@ -243,7 +243,7 @@ IRDS = "ir_datasets:"
 
 
 def load_dataset(
-    loader: str, path: str | Path | None = None, options: Options | None = None
+    loader: str, path: str | Path | None = None, options: DatasetOptions | None = None
 ) -> Dataset:
     """Load a data set.
 
@@ -258,7 +258,7 @@ def load_dataset(
             for a loader that has its own.
         DataError: a missing folder or file, a bad record, no relevant items; names file and line.
     """
-    chosen, asked = _find_loader(loader), options or Options()
+    chosen, asked = _find_loader(loader), options or DatasetOptions()
     if asked.columns != Columns() and not chosen.own:
         own = ", ".join(name for name, one in LOADERS.items() if one.own)
         raise SettingsError(

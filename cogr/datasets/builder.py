@@ -98,7 +98,7 @@ REPEATED_ITEMS = "rows that repeat an item"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class DatasetOptions:
     """A user's options of a data set.
 
     Attributes:
@@ -144,7 +144,7 @@ def make_item(
     title: str,
     text: str,
     record: Mapping[str, Any],
-    options: Options,
+    options: DatasetOptions,
     notes: Counter[str],
 ) -> Item:
     """The item of a record: checked, without NUL characters and, where asked, without HTML.
@@ -194,7 +194,7 @@ def _without_nul(text: str, key: str, place: Place, notes: Counter[str]) -> str:
 class Builder:
     """Collects the records of one data set and checks them against one another."""
 
-    def __init__(self, name: str, options: Options) -> None:
+    def __init__(self, name: str, options: DatasetOptions) -> None:
         self.name = name
         self.options = options
         self.test_share: float | None = None

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cogr.datasets.builder import Options, content_hash, make_item, make_query
+from cogr.datasets.builder import DatasetOptions, content_hash, make_item, make_query
 from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.items import Items, ItemsSpool
 from cogr.datasets.query_logs import QueryLog, Searched
@@ -84,7 +84,7 @@ class Changes:
         return spool.items()
 
 
-def read_changes(path: Path, side: Side, options: Options | None = None) -> Changes:
+def read_changes(path: Path, side: Side, options: DatasetOptions | None = None) -> Changes:
     """Changes from a jsonl file (or .gz), one a line: a record as in the data set, or {"id": ...,
     "deleted": true}.
 
@@ -94,7 +94,7 @@ def read_changes(path: Path, side: Side, options: Options | None = None) -> Chan
         DataError: the file is missing, or a record is bad; names file and line.
     """
     found: dict[str, Entity | None] = {}
-    options = options or Options()
+    options = options or DatasetOptions()
     key = options.columns.id if side == "item" else "id"
     for place, record in json_records(path):
         id_, deleted = id_field(record, key, place), record.get("deleted", False)
@@ -107,7 +107,7 @@ def read_changes(path: Path, side: Side, options: Options | None = None) -> Chan
 
 
 def _entity(
-    record: Mapping[str, Any], id_: str, side: Side, place: Place, options: Options
+    record: Mapping[str, Any], id_: str, side: Side, place: Place, options: DatasetOptions
 ) -> Entity:
     notes = Counter[str]()
     if side == "item":

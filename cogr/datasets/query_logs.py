@@ -398,7 +398,7 @@ _TIME = """coalesce(
 """Milliseconds since 1970, from those, seconds or ISO 8601."""
 
 
-def id_of(json: str) -> str:
+def json_id(json: str) -> str:
     """SQL for the id in a JSON value, as a catalogue writes it: 12.0 is 12."""
     spelled = f"({json})->>'$'"
     return (
@@ -427,7 +427,7 @@ from ({source})
 """
 
 
-_ITEM = id_of("event_attributes->'$.object.object_id'")
+_ITEM = json_id("event_attributes->'$.object.object_id'")
 
 
 def load(

@@ -31,7 +31,7 @@ from cogr.matching.bm25 import BM25, DEFAULT
 from cogr.matching.postings import Postings, PostingsBuilder, to_array, to_bitmap
 from cogr.snapshots import Snapshot
 
-Keywords = Iterable[str] | Mapping[str, float]
+_Keywords = Iterable[str] | Mapping[str, float]
 """The query of a search: keywords, whose repetitions add up to a boost, or keyword -> boost, a
 number above 0.
 """
@@ -197,7 +197,7 @@ class Mirror:
 
     # Ranking
 
-    def scores(self, keywords: Keywords) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
+    def scores(self, keywords: _Keywords) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
         """Dense ids of the whole retrieved set, ascending, and their scores.
 
         The set does not depend on boosts above 0.
@@ -208,18 +208,18 @@ class Mirror:
         kept = to_array(self.retrieved(words))
         return kept, scores if kept.size == every.size else scores[np.isin(every, kept)]
 
-    def search(self, keywords: Keywords, size: int = 10) -> Ranking:
+    def search(self, keywords: _Keywords, size: int = 10) -> Ranking:
         """The `size` best of the retrieved set by BM25, equal scores by id."""
         words = _boosts(keywords)
         if _without(words):
             dense, scores = self.scores(words)
-            best = top(scores, size)
+            best = _top(scores, size)
             return Ranking(dense[best], scores[best], dense.size, self._postings.ids)
         bitmaps = {self._number(word): self._cached_bitmap(word) for word in words}
         dense, scores = self._scorer.best(self._numbered(words), bitmaps, size)
         return Ranking(dense, scores, len(self.retrieved(words)), self._postings.ids)
 
-    def explain(self, keywords: Keywords, entity: str) -> dict[str, float]:
+    def explain(self, keywords: _Keywords, entity: str) -> dict[str, float]:
         """Each keyword that the entity has, with its part of the score (a float32 value).
 
         The parts summed in float64 and cast to float32 are the score. Raises DataError for an
@@ -249,7 +249,7 @@ def _without(keywords: Iterable[str]) -> set[str]:
     return {word for word, weight in weights.items() if weight == 0}
 
 
-def _boosts(keywords: Keywords) -> Mapping[str, float]:
+def _boosts(keywords: _Keywords) -> Mapping[str, float]:
     return keywords if isinstance(keywords, Mapping) else Counter(iter(keywords))
 
 
@@ -326,7 +326,7 @@ class Scorer:
             dense = to_array(candidates.entities)
             scores = sums.take(dense).astype(np.float32)
             sums[to_array(met).astype(np.intp)] = 0
-        best = top(scores, size)
+        best = _top(scores, size)
         return dense[best], scores[best]
 
     def _plan(self, boosts: Mapping[int, float]) -> _Plan:
@@ -408,7 +408,7 @@ class _Candidates:
         return self.closed or now >= 2 * self._met or self._plan.most[at] < 1.25 * self._threshold
 
 
-def top(scores: NDArray[np.float32], size: int) -> NDArray[np.int64]:
+def _top(scores: NDArray[np.float32], size: int) -> NDArray[np.int64]:
     """Positions of the `size` best scores, best first; equal scores in order of position."""
     best = np.arange(len(scores))
     if 0 < size < len(scores):

@@ -39,7 +39,7 @@ from cogr.settings.serving import (
 from cogr.settings.table import sound, usable_path
 from cogr.settings.training import CompareSettings, TrainingSettings
 
-PREFIX = "COGR_"
+_PREFIX = "COGR_"
 
 
 class Settings(BaseSettings):
@@ -50,7 +50,7 @@ class Settings(BaseSettings):
         validate_default=True,
         allow_inf_nan=False,
         hide_input_in_errors=True,
-        env_prefix=PREFIX,
+        env_prefix=_PREFIX,
         env_nested_delimiter="__",
     )
 
@@ -199,8 +199,8 @@ def load_settings(
     except (UnreadableError, RecursionError) as error:
         table = re.search(r'field "(\w+)"', str(error))
         raise SettingsError(
-            f"The environment variable {PREFIX}{table[1].upper() if table else '...'} is not valid "
-            'JSON; write a list as ["a", "b"], and a table key by key.'
+            f"The environment variable {_PREFIX}{table[1].upper() if table else '...'} is not "
+            'valid JSON; write a list as ["a", "b"], and a table key by key.'
         ) from None
     except ValidationError as error:
         # Not from the library's error, which quotes what was given.
@@ -318,7 +318,7 @@ def _path(folder: Path, text: str, *, there: bool) -> str:
 def _check_variables() -> None:
     known, tables = set(map(_variable, known_keys())), set(map(_variable, Settings.model_fields))
     for name in os.environ:
-        if name.startswith(PREFIX) and name.upper() not in known | tables | OTHER_VARIABLES:
+        if name.startswith(_PREFIX) and name.upper() not in known | tables | OTHER_VARIABLES:
             near = difflib.get_close_matches(
                 name.upper(), known | OTHER_VARIABLES, n=1, cutoff=0.0
             )[0]
@@ -328,4 +328,4 @@ def _check_variables() -> None:
 
 
 def _variable(key: str) -> str:
-    return f"{PREFIX}{key.replace('.', '__')}".upper()
+    return f"{_PREFIX}{key.replace('.', '__')}".upper()

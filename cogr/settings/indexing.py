@@ -19,10 +19,10 @@ from pydantic import ConfigDict, Field, SecretStr, field_validator, model_valida
 from cogr.errors import GeneratorError
 from cogr.prompts import ItemVariant, QueryVariant, Template, read_templates
 from cogr.records import Side
-from cogr.settings.table import Table, check_url, http_url, usable_path
+from cogr.settings.table import SettingsTable, check_url, http_url, usable_path
 
 
-class ColumnSettings(Table):
+class ColumnSettings(SettingsTable):
     """Names of the items' fields or columns, for the loaders jsonl, csv and parquet."""
 
     id: str = Field("id", min_length=1, description="Field or column of an item's id")
@@ -40,7 +40,7 @@ class ColumnSettings(Table):
         return (text,) if isinstance(text, str) and not text.lstrip().startswith("[") else text
 
 
-class DatasetSettings(Table):
+class DatasetSettings(SettingsTable):
     """The data to index. A data set of your own needs only `loader` and `path`."""
 
     loader: str = Field(
@@ -70,7 +70,7 @@ class DatasetSettings(Table):
     _is_path = field_validator("path")(usable_path)
 
 
-class KeywordSettings(Table):
+class KeywordSettings(SettingsTable):
     """The budget of a keyword set, and whether its keywords are weighted."""
 
     k_max: int = Field(
@@ -82,10 +82,10 @@ class KeywordSettings(Table):
     )
 
 
-Source = Literal["bm25", "statistical"]
+ProposalSource = Literal["bm25", "statistical"]
 
 
-class PromptSettings(Table):
+class PromptSettings(SettingsTable):
     """The texts that a language model is asked with."""
 
     item_variant: ItemVariant = Field(
@@ -117,7 +117,7 @@ class PromptSettings(Table):
         """
         return self.query_variant == "proposals"
 
-    def source(self, side: Side) -> Source:
+    def source(self, side: Side) -> ProposalSource:
         """What {search_results} are on one side, where its text has them."""
         variant = self.item_variant if side == "item" else self.query_variant
         return "statistical" if variant == "proposals" else "bm25"
@@ -170,12 +170,12 @@ KINDS: Mapping[str, Kind] = {
     "extractive": Kind("extractive", "ExtractiveOptions", reads_data=True),
     "vllm": Kind("vllm_lm", "VllmOptions", "process", packages=("vllm",), extra="vllm"),
     "transformers": Kind(
-        *("transformers_lm", "LocalModelOptions", "process"),
+        *("transformers_lm", "TransformersOptions", "process"),
         packages=("torch", "transformers"),
         extra="train",
     ),
     "openai": Kind("openai_api", "OpenAIOptions", "endpoint", packages=("openai",), extra="openai"),
-    "scripted": Kind("extractive", "Options"),
+    "scripted": Kind("extractive", "ScriptedOptions"),
 }
 """Every kind of generator. Its own settings are the table of its name in `GeneratorSettings`."""
 
@@ -183,7 +183,7 @@ KINDS: Mapping[str, Kind] = {
 GeneratorName = Literal[
     "auto", "statistical", "extractive", "vllm", "transformers", "openai", "scripted"
 ]
-Judge = Literal["vllm", "transformers", "openai"]
+JudgeName = Literal["vllm", "transformers", "openai"]
 Live = Literal["auto", "statistical", "extractive", "openai", "none"]
 
 
@@ -197,7 +197,7 @@ def kind_of(name: str) -> Kind:
     return KINDS[name]
 
 
-class Sampling(Table):
+class Sampling(SettingsTable):
     """How an LLM draws the next token.
 
     The defaults are the paper's for initialisation, evaluation and indexing (table "sampling").
@@ -215,7 +215,7 @@ class Sampling(Table):
     )
 
 
-class EndpointSettings(Table):
+class EndpointSettings(SettingsTable):
     """An OpenAI-compatible endpoint, for `generator.name = "openai"`."""
 
     base_url: str | None = Field(None, description="For example http://localhost:8000/v1")
@@ -224,7 +224,7 @@ class EndpointSettings(Table):
     _is_url = field_validator("base_url")(http_url)
 
 
-class StatisticalSettings(Table):
+class StatisticalSettings(SettingsTable):
     """The generator that learns a ranker from labels and writes keywords that retrieve what it
     ranks as relevant: `generator.name = "statistical"`, and everywhere else that uses it.
     """
@@ -244,7 +244,7 @@ class StatisticalSettings(Table):
             "auto: a MiniLM, if it can be fetched; none"
         ),
     )
-    judge: Judge | None = Field(
+    judge: JudgeName | None = Field(
         None,
         description=(
             "A generator whose model, generator.model, is asked whether items near the ranker's "
@@ -253,14 +253,14 @@ class StatisticalSettings(Table):
     )
 
 
-class SideGenerator(Table):
+class SideGenerator(SettingsTable):
     """Settings of one side alone: after training, each side has a model of its own."""
 
     name: GeneratorName | None = Field(None, description="Generator of this side")
     model: str | None = Field(None, description="Model of this side")
 
 
-class GeneratorSettings(Table):
+class GeneratorSettings(SettingsTable):
     """What writes the keywords."""
 
     name: GeneratorName = Field(
@@ -290,7 +290,7 @@ class GeneratorSettings(Table):
         return self.model_copy(update=own)
 
 
-class RebuildSettings(Table):
+class RebuildSettings(SettingsTable):
     """How a rebuild generates keywords."""
 
     workers: Literal["local", "celery"] = Field(
@@ -309,7 +309,7 @@ _TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_che
 _OPTIONS = {"redis": (), "rediss": _TLS, "unix": ("db",)}
 
 
-class RedisSettings(Table):
+class RedisSettings(SettingsTable):
     """Redis or Valkey: the broker of task messages between the coordinator and its workers, and the
     cache of the expander.
     """

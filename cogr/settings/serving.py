@@ -14,13 +14,13 @@ from typing import Literal
 from pydantic import Field, SecretStr, field_validator
 
 from cogr.settings.indexing import Live
-from cogr.settings.table import MAX_SECONDS, Table, check_url, http_url, usable_path
+from cogr.settings.table import MAX_SECONDS, SettingsTable, check_url, http_url, usable_path
 
 _OWN_FIELDS = ("item_id", "keywords", "text", "whole_text")
 _FIELD_NAME = re.compile(r"""[^_.,*"'\\\x00-\x1f][^.,*"'\\\x00-\x1f]*""")
 
 
-class PublishSettings(Table):
+class PublishSettings(SettingsTable):
     """The gate: how much worse than the serving pair, and than text search, a new pair may be.
     `publish --no-gate` overrules it.
     """
@@ -59,7 +59,7 @@ class PublishSettings(Table):
         return fields
 
 
-class OpenSearchSettings(Table):
+class OpenSearchSettings(SettingsTable):
     """The cluster. Set `url` and every command uses it."""
 
     url: str | None = Field(None, description="https://host:9200; several, comma-separated")
@@ -101,7 +101,7 @@ class OpenSearchSettings(Table):
         return url
 
 
-class IntoSettings(Table):
+class IntoSettings(SettingsTable):
     """An index that you own, where the items' keywords serve as a field, instead of CoGR's own."""
 
     index: str = Field(
@@ -122,7 +122,7 @@ class IntoSettings(Table):
     )
 
 
-class ServingSettings(Table):
+class ServingSettings(SettingsTable):
     """The query expander: queries in, keywords and an OpenSearch clause out, within a deadline."""
 
     deadline: float = Field(
@@ -174,7 +174,7 @@ class ServingSettings(Table):
         return max(0.5, self.deadline)
 
 
-class LogSettings(Table):
+class LogSettings(SettingsTable):
     """Logs on standard error: warnings, and with -v the steps too. Texts of items and queries are
     never logged.
     """
@@ -184,7 +184,7 @@ class LogSettings(Table):
     )
 
 
-class MetricsSettings(Table):
+class MetricsSettings(SettingsTable):
     """Prometheus metrics of this process. See docs/observability.md for every one of them."""
 
     port: int | None = Field(

@@ -61,7 +61,7 @@ def usable_path(value: str | None) -> str | None:
     return value
 
 
-class Table(BaseModel):
+class SettingsTable(BaseModel):
     """One table of the configuration."""
 
     # What is refused may have a secret in it.

@@ -14,15 +14,15 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from cogr.settings.table import Table, usable_path
+from cogr.settings.table import SettingsTable, usable_path
 
 ItemsFrom = Literal["auto", "self", "labels", "extractive", "statistical"]
-Rules = Literal["own", "paper"]
+RulesName = Literal["own", "paper"]
 TrainingVariant = Literal["full", "no-sft", "frozen-items", "shared"]
 Rollouts = Literal["transformers", "vllm-colocate"]
 
 
-class SftSettings(Table):
+class SftSettings(SettingsTable):
     """Supervised fine-tuning: the paper's phase 1, algorithm 1."""
 
     items_from: ItemsFrom = Field(
@@ -47,7 +47,7 @@ class SftSettings(Table):
     )
 
 
-class GrpoSettings(Table):
+class GrpoSettings(SettingsTable):
     """GRPO of one side: the paper's phase 2."""
 
     learning_rate: float = Field(1e-6, gt=0, description="Constant learning rate (verl: optim.lr)")
@@ -84,7 +84,7 @@ class ItemGrpoSettings(GrpoSettings):
     )
 
 
-class LoraSettings(Table):
+class LoraSettings(SettingsTable):
     """Low-rank adapters instead of all weights, saved beside the name of their base.
 
     The learning rates of sft, query and item are for full weights; adapters take ten times them.
@@ -93,7 +93,7 @@ class LoraSettings(Table):
     rank: int = Field(0, ge=0, description="Rank; 0 trains all weights, as the paper does")
 
 
-class RolloutSettings(Table):
+class RolloutSettings(SettingsTable):
     """How completions are drawn during GRPO: at temperature 1 (paper, table of decoding), without
     top-p or top-k, which would bias the importance ratio.
     """
@@ -106,7 +106,7 @@ class RolloutSettings(Table):
     max_tokens: int = Field(512, ge=1, description="Longest completion (verl: max_response_length)")
 
 
-class TrainingSettings(Table):
+class TrainingSettings(SettingsTable):
     """The training loop: SFT, then rounds of GRPO on both sides in turn."""
 
     model: str = Field(
@@ -135,7 +135,7 @@ class TrainingSettings(Table):
             "sides). See docs/training.md"
         ),
     )
-    rules: Rules = Field(
+    rules: RulesName = Field(
         "own",
         description=(
             "own: only new item sets that don't lower training F1 are taken, a stage ends when its "
@@ -162,7 +162,7 @@ class TrainingSettings(Table):
         return "transformers" if self.rollouts.by == "transformers" else "vllm"
 
 
-class CompareSettings(Table):
+class CompareSettings(SettingsTable):
     """The models that compared methods start from."""
 
     models: dict[str, str] = Field(

@@ -31,7 +31,7 @@ from cogr.mapped import SortedStrings, Strings, StringsSpool
 from cogr.records import FieldType, FieldValue, Side, fields_of
 from cogr.store import Store
 
-FORMAT = 1
+_FORMAT = 1
 ID = re.compile(r"(?:item|query)-r\d{3,}-[0-9a-f]{12}")
 """The pattern of snapshot ids. Folders with other names are neither read nor removed."""
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Provenance(BaseModel):
 class Manifest(Provenance):
     """The facts and the origin of a snapshot. docs/snapshots.md describes each field."""
 
-    format: int = FORMAT
+    format: int = _FORMAT
     id: str
     side: Side
     content_hash: str
@@ -95,7 +95,7 @@ def manifest_path(snapshot_id: str) -> str:
     return f"snapshots/{snapshot_id}/manifest.json"
 
 
-def id_of(side: Side, round_: int, content_hash: str) -> str:
+def id_of_snapshot(side: Side, round_: int, content_hash: str) -> str:
     """The id of a snapshot: side, round and the first 12 digits of its content's hash."""
     return f"{side}-r{round_:03d}-{content_hash[:12]}"
 
@@ -157,12 +157,12 @@ def read_manifest(store: Store, snapshot_id: str) -> Manifest:
         manifest = Manifest.model_validate_json(store.read(path))
     except (ValidationError, OSError) as error:
         raise SnapshotError(f"{where} is broken; rebuild it or restore it.") from error
-    if manifest.format != FORMAT:
+    if manifest.format != _FORMAT:
         raise SnapshotError(
-            f"Snapshot {snapshot_id} has format {manifest.format}, this version reads {FORMAT}; "
+            f"Snapshot {snapshot_id} has format {manifest.format}, this version reads {_FORMAT}; "
             "rebuild it."
         )
-    if manifest.id != snapshot_id or manifest.id != id_of(
+    if manifest.id != snapshot_id or manifest.id != id_of_snapshot(
         manifest.side, manifest.round, manifest.content_hash
     ):
         raise SnapshotError(

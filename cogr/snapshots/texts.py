@@ -31,10 +31,10 @@ _BYTES = 12
 _SCHEMA = pa.schema(
     [pa.field("key", pa.string(), nullable=False), pa.field("text", pa.string(), nullable=False)]
 )
-Keys = NDArray[np.bytes_]
+_Keys = NDArray[np.bytes_]
 
 
-def key_of(text: str) -> str:
+def _key_of(text: str) -> str:
     """The key of a text, 24 digits of its hash; "" for a blank one."""
     if not text.strip():
         return ""
@@ -99,7 +99,7 @@ class _File:
             ) from error
         keys = np.array(self._rows.read(["key"])["key"].to_pylist(), f"S{2 * _BYTES}")
         self._order = np.argsort(keys, kind="stable").astype(np.uint32)
-        self._keys: Keys = keys[self._order]
+        self._keys: _Keys = keys[self._order]
         self._read: tuple[int, list[str]] = (-1, [])
 
     def places(self, keys: Sequence[str]) -> NDArray[np.int64]:
@@ -149,7 +149,7 @@ class TextsWriter:
 
     def add(self, texts: Sequence[str]) -> list[str]:
         """Keep these texts; returns their keys."""
-        keys = [key_of(text) for text in texts]
+        keys = [_key_of(text) for text in texts]
         known = self._base.has(keys) if self._base else [False] * len(keys)
         pairs = zip(keys, texts, strict=True)
         new = dict(pair for pair, kept in zip(pairs, known, strict=True) if pair[0] and not kept)

@@ -31,7 +31,7 @@ from cogr.snapshots import (
     Provenance,
     Row,
     Snapshot,
-    id_of,
+    id_of_snapshot,
     manifest_path,
     open_snapshot,
     rounded,
@@ -172,7 +172,7 @@ def _manifest(
     content_hash = counts.content_hash
     return Manifest(
         **dict(provenance),
-        id=id_of(side, provenance.round, content_hash),
+        id=id_of_snapshot(side, provenance.round, content_hash),
         side=side,
         content_hash=content_hash,
         file_sha256=hashlib.file_digest(file, "sha256").hexdigest(),

@@ -123,9 +123,9 @@ class Opened:
         return self.snapshot.fields()
 
     @cached_property
-    def searched(self) -> TextIndex:
-        """What a search by text reads. Raises as `TextIndex.of`."""
-        return TextIndex.of(self.snapshot)
+    def searched(self) -> _TextIndex:
+        """What a search by text reads. Raises as `_TextIndex.of`."""
+        return _TextIndex.of(self.snapshot)
 
     @cached_property
     def _places(self) -> Mapping[str, int]:
@@ -240,7 +240,7 @@ class MemoryBackend:
         if not known:
             if snapshot.side == "item":
                 with suppress(MissingExtraError):
-                    TextIndex.of(snapshot)
+                    _TextIndex.of(snapshot)
             self._write_note(snapshot.id, verified=False)
         seconds = time.perf_counter() - started
         return Pushed(_note_path(snapshot.id), entities, 0 if known else entities, seconds)
@@ -443,7 +443,7 @@ class LiveMemory:
 
 
 @dataclass(frozen=True)
-class TextIndex:
+class _TextIndex:
     """What a text search of one item snapshot reads, by numbers of its rows.
 
     Attributes:
@@ -459,7 +459,7 @@ class TextIndex:
     codes: CodeIndex
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> TextIndex:
+    def of(cls, snapshot: Snapshot) -> _TextIndex:
         """The index of a snapshot, mapped. A local store keeps it for all snapshots whose items
         read the same; elsewhere each process makes its own.
 
@@ -483,7 +483,7 @@ class TextIndex:
         return cls(whole, spoken, owners, CodeIndex.open(folder))
 
     @classmethod
-    def _made(cls, snapshot: Snapshot, analyser: Analyser) -> TextIndex:
+    def _made(cls, snapshot: Snapshot, analyser: Analyser) -> _TextIndex:
         whole = WordIndex.of(map(" ".join, whole_texts(snapshot)), analyser)
         titles, fields = snapshot.texts(), snapshot.fields()
         values = [(at, value) for at, one in enumerate(fields or ()) for value in _said(one)]

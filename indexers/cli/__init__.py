@@ -29,9 +29,9 @@ app = console.program(
 )
 
 
-@app.command()
+@app.command("rebuild")
 @common_options()
-def rebuild(
+def _rebuild(
     side: console.SideOption,
     call: Call,
     generator: console.GeneratorOption = None,
@@ -78,9 +78,9 @@ SINCE = "Records updated since then, by the data set's own dates, such as 2026-0
 COUNT = "Fewest clients that asked a query; fewest searches in a log without clients."
 
 
-@app.command()
+@app.command("update")
 @common_options()
-def update(
+def _update(
     side: Annotated[
         Literal["query", "item", "both"],
         Option(help="Items, queries; or both: items, and known queries that gain by them."),
@@ -132,9 +132,9 @@ IntoOption = Annotated[
 ]
 
 
-@app.command()
+@app.command("publish")
 @common_options()
-def publish(
+def _publish(
     call: Call,
     snapshots: Annotated[
         list[str] | None,
@@ -186,9 +186,9 @@ def _own_index(workspace: Workspace) -> ForeignIndex | None:
     return ForeignIndex(workspace) if workspace.settings.serving.into.index else None
 
 
-@app.command()
+@app.command("rollback")
 @common_options()
-def rollback(
+def _rollback(
     call: Call,
     to: Annotated[
         list[str] | None,
@@ -211,9 +211,9 @@ def rollback(
         call.emit(released.as_dict(), released.table("Rolled back").show)
 
 
-@app.command()
+@app.command("verify")
 @common_options()
-def verify(
+def _verify(
     snapshot: Annotated[
         str | None, Argument(help="Id of a snapshot; what serves by default.")
     ] = None,
@@ -231,10 +231,10 @@ def verify(
     In the index of serving.into, compare the keywords of every document. Also check that what
     serves is one pair, which was published together.
     """
-    from indexers.serving import verify as compare
+    from indexers.serving import verify
 
     workspace = _workspace(call, into)
-    found, problems = compare(workspace, snapshot, progress_bar, every=not quick)
+    found, problems = verify(workspace, snapshot, progress_bar, every=not quick)
     if not found and not problems:
         raise UserError(
             "Nothing serves yet, so there is nothing to verify: run cogr-index rebuild, or name "
@@ -246,9 +246,9 @@ def verify(
         raise CheckFailedError(" ".join(problems))
 
 
-@app.command()
+@app.command("prune")
 @common_options()
-def prune(
+def _prune(
     call: Call,
     keep: Annotated[
         int, Option(min=0, help="Snapshots of each side to keep, the newest ones.")
@@ -261,17 +261,16 @@ def prune(
     """Remove old snapshots from the backend, but never those that serve or that a training run
     names.
     """
-    from indexers.release.inventory import prune as remove
+    from indexers.release.inventory import prune
 
     workspace, title = call.workspace, "Would be removed" if dry_run else "Removed"
     store, backend = workspace.store, workspace.backend
-    pruned = remove(store, backend, keep, files=files, dry_run=dry_run, say=console.note)
+    pruned = prune(store, backend, keep, files=files, dry_run=dry_run, say=console.note)
     call.show(title, {"dry_run": dry_run, **asdict(pruned)})
 
 
-for command in (snapshots.status, snapshots.search, snapshots.diff, snapshots.inspect):
-    app.command()(command)
-app.command(name="list")(snapshots.list_)
+for name, command in snapshots.COMMANDS.items():
+    app.command(name)(command)
 app.add_typer(snapshots.export_app, name="export")
 app.add_typer(snapshots.import_app, name="import")
 

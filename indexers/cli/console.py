@@ -218,7 +218,9 @@ class Call:
 
         words = (self.program, command.strip("_"), side if isinstance(side, str) else "")
         settings = workspace.settings
-        prometheus.push(settings.metrics, "-".join(filter(None, words)), settings.opensearch.prefix)
+        prometheus.push_metrics(
+            settings.metrics, "-".join(filter(None, words)), settings.opensearch.prefix
+        )
 
     def emit(self, payload: Mapping[str, Any], human: Callable[[Console], None]) -> None:
         """Write the command's result, as JSON or for people (`console.emit`)."""

@@ -18,14 +18,14 @@ from cogr.errors import SettingsError
 from cogr.records import SIDES, Side, Split
 from indexers.cli import console
 from indexers.cli.console import Call, SideOption, common_options
-from indexers.tables import Table, pick
+from indexers.tables import Table, pick_columns
 
 if TYPE_CHECKING:
     from indexers.workspace import Workspace
 
 
 @common_options()
-def list_(call: Call) -> None:
+def _list(call: Call) -> None:
     """Say what serves and where, and list all snapshots: the pairs that they were published in,
     their contents and age.
     """
@@ -33,7 +33,7 @@ def list_(call: Call) -> None:
 
     serving, rows = listing(call.workspace)
     columns = {name: name for name in ("snapshot", "state", "pair", "created", "entities")}
-    shown = pick([{**row, "pair": ", ".join(row["pairs"][-2:])} for row in rows], columns)
+    shown = pick_columns([{**row, "pair": ", ".join(row["pairs"][-2:])} for row in rows], columns)
     damaged = [row for row in rows if row["state"] == "damaged"]
     notes = [f"{row['damage']}{' It serves.' if row['serving'] else ''}" for row in damaged]
     title = _serves(serving) if rows else "No snapshot yet: run cogr-index rebuild."
@@ -52,7 +52,7 @@ def _serves(serving: Mapping[str, Any]) -> str:
 
 
 @common_options()
-def search(
+def _search(
     text: Annotated[str, Argument(help="The shopper's query.")],
     call: Call,
     size: Annotated[int, Option(min=1, max=10_000, help="Hits to show.")] = 10,
@@ -72,27 +72,27 @@ def search(
     First comes the set: items that the keywords find, and those that have every word of the query
     in one field. Then come more, by the words of their titles.
     """
-    from indexers.search import search as run_search
+    from indexers.search import search
 
     workspace = call.workspace
-    answer = run_search(workspace, text, size=size, keywords=keywords, keywords_only=keywords_only)
+    answer = search(workspace, text, size=size, keywords=keywords, keywords_only=keywords_only)
     if answer.note:
         console.note(answer.note)
     call.emit(answer.as_dict(), answer.table(explain=explain).show)
 
 
 @common_options()
-def diff(
+def _diff(
     before: Annotated[str, Argument(help="Id of the older snapshot.")],
     after: Annotated[str, Argument(help="Id of the newer snapshot, of the same side.")],
     call: Call,
 ) -> None:
     """Show what changed between two snapshots: keywords, and items or queries."""
     from cogr.snapshots import open_snapshot
-    from indexers.search import diff as compare
+    from indexers.search import diff
 
     store = call.workspace.store
-    found = compare(open_snapshot(store, before), open_snapshot(store, after))
+    found = diff(open_snapshot(store, before), open_snapshot(store, after))
     words = {
         f"keywords {name}": ", ".join(f"{word} ({count:,})" for word, count in found[name])
         for name in ("gained", "lost")
@@ -102,7 +102,7 @@ def diff(
 
 
 @common_options()
-def inspect(call: Call) -> None:
+def _inspect(call: Call) -> None:
     """Show what is in the data set, what is wrong with it, and what to do: train, label more, or
     keep BM25.
 
@@ -118,7 +118,7 @@ def inspect(call: Call) -> None:
 
 
 @common_options()
-def status(
+def _status(
     call: Call,
     side: Annotated[Side | None, Option(help="Only this side.")] = None,
 ) -> None:
@@ -149,7 +149,7 @@ ToArgument = Annotated[Path, Argument(help="File to write.")]
 
 @export_app.command("keywords")
 @common_options()
-def export_keywords(
+def _export_keywords(
     to: ToArgument,
     snapshot: Annotated[
         str | None, Option(help="Id; what serves, or the newest, by default.")
@@ -159,18 +159,18 @@ def export_keywords(
     call: Call,
 ) -> None:
     """Write a snapshot's keyword sets as JSON lines for other systems."""
-    from indexers.exports import export_keywords as write
+    from indexers.exports import export_keywords
 
     workspace = call.workspace
     opened = workspace.snapshot(snapshot or workspace.backend.serving().get(side), side)
-    write(opened, to)
+    export_keywords(opened, to)
     facts = {"snapshot": opened.id, "file": str(to), "entities": opened.manifest.entities}
     call.show("Exported", facts)
 
 
 @import_app.command("items")
 @common_options()
-def import_items(
+def _import_items(
     call: Call,
     index: Annotated[str, Option(help="An index, an alias or a pattern of opensearch.url.")],
     id_: Annotated[
@@ -196,16 +196,15 @@ def import_items(
     """
     from cogr.datasets.fields import Columns
     from indexers.backends import connect
-    from indexers.imports import documents, paths_of
-    from indexers.imports import import_items as run
+    from indexers.imports import import_items, index_documents, paths_of
 
     path = to or _file_of(call.workspace, "items")
     texts = [name for one in text or () for part in one.split(",") if (name := part.strip())]
     pairs = (one.partition("=") for one in field or ())
     fields = {name.strip(): (source or name).strip() for name, _, source in pairs}
     source = Columns(id_, title, tuple(texts), updated, fields)
-    found = documents(connect(call.workspace.settings.opensearch), index, paths_of(source))
-    done = run(found, path, source, call.workspace.reading.columns)
+    found = index_documents(connect(call.workspace.settings.opensearch), index, paths_of(source))
+    done = import_items(found, path, source, call.workspace.reading.columns)
     for problem in done.problems:
         console.note(problem)
     facts = {"source": f"the index {index}", "file": str(path), **asdict(done)}
@@ -224,7 +223,7 @@ def _file_of(workspace: Workspace, name: str) -> Path:
 
 @import_app.command("ubi")
 @common_options()
-def import_ubi(
+def _import_ubi(
     call: Call,
     to: Annotated[Path, Argument(help="File to write, one JSON object a line.")],
     index: Annotated[
@@ -256,16 +255,16 @@ def import_ubi(
 JudgementFormat = Literal["trec", "beir", "quepid"]
 """Those of `cogr.datasets.judgements` that are written."""
 ReadFormat = Literal["trec", "beir", "quepid", "ranklib", "rre", "workbench", "rank_eval"]
-TEXTS = "Texts of the queries, if the files have only ids: id, tab and text on each line."
+_TEXTS = "Texts of the queries, if the files have only ids: id, tab and text on each line."
 SplitOption = Annotated[Split | None, Option(help="Only the queries of this split.")]
 
 
 @import_app.command("labels")
 @common_options()
-def import_labels(
+def _import_labels(
     call: Call,
     files: Annotated[list[Path], Argument(metavar="FILE...", help="Judgements.")],
-    queries: Annotated[Path | None, Option(help=TEXTS)] = None,
+    queries: Annotated[Path | None, Option(help=_TEXTS)] = None,
     format_: Annotated[
         ReadFormat | None, Option("--format", help="Of the files, where it is not recognised.")
     ] = None,
@@ -275,16 +274,16 @@ def import_labels(
     Of several grades of one pair the highest is kept; a pair that the data set has already gets the
     new grade.
     """
-    from indexers.imports import import_labels as run
+    from indexers.imports import import_labels
 
     folder = _file_of(call.workspace, "labels").parent
-    found = run(files, folder, texts=queries, format=format_)
+    found = import_labels(files, folder, texts=queries, format=format_)
     call.show("Imported", {"folder": str(folder), **asdict(found)})
 
 
 @export_app.command("labels")
 @common_options()
-def export_labels(
+def _export_labels(
     call: Call,
     to: ToArgument,
     format_: Annotated[JudgementFormat, Option("--format", help="See docs/exchange.md.")],
@@ -302,7 +301,7 @@ def export_labels(
 
 @export_app.command("run")
 @common_options()
-def export_run(
+def _export_run(
     call: Call,
     to: Annotated[Path, Argument(help="File to write, a TREC run.")],
     split: SplitOption = None,
@@ -315,3 +314,13 @@ def export_run(
     run = run_of(workspace, queries_of(workspace.dataset, split), size)
     found = {"file": str(to), "queries": len(run.hits), "hits": write_run(run, to)}
     call.show("Exported", {**found, "item": run.item, "query": run.query})
+
+
+COMMANDS = {
+    "status": _status,
+    "search": _search,
+    "diff": _diff,
+    "inspect": _inspect,
+    "list": _list,
+}
+"""Name -> command, in the order of --help."""

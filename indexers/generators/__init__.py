@@ -6,7 +6,7 @@ caches or shards. It answers every request exactly once, in any order, by id. `c
 texts and writes prompts; `cogr.keywords` parses completions.
 
 A kind's module is imported only when it is asked for. Such a module defines a subclass of
-`Options` and a function `make(options, context)`. None of these modules imports torch,
+`Options`, whose method `make` gives the generator. None of these modules imports torch,
 transformers or vllm before it generates.
 """
 
@@ -93,6 +93,10 @@ class Options(BaseModel):
     """Base of every generator's options: frozen, and an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def make(self, context: Context) -> Generator:
+        """The generator with these options. Raises GeneratorError."""
+        raise NotImplementedError
 
 
 class Generator(AbstractContextManager["Generator"]):
@@ -219,5 +223,5 @@ def make_generator(
         raise GeneratorError(
             f"The generator {name} can't use its option {where}: {message}."
         ) from error
-    made: Generator = module.make(checked, Context(side, dataset, store))
+    made: Generator = checked.make(Context(side, dataset, store))
     return made

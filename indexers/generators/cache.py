@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 SIZE = 16
 """Bytes of a key."""
 
-SCHEMA = pa.schema(
+SEGMENT_SCHEMA = pa.schema(
     [
         pa.field("key", pa.binary(SIZE), nullable=False),
         pa.field("answer", pa.string(), nullable=False),
@@ -119,7 +119,7 @@ def _keys(table: pa.Table) -> Keys:
 def _is_whole(name: str, data: bytes) -> bool:
     digits = name.removesuffix(".parquet").partition("-")[2]
     whole = len(digits) == _SUM and hashlib.sha256(data).hexdigest().startswith(digits)
-    return whole and pq.read_schema(pa.BufferReader(data)).equals(SCHEMA)
+    return whole and pq.read_schema(pa.BufferReader(data)).equals(SEGMENT_SCHEMA)
 
 
 class GenerationCache:
@@ -142,7 +142,7 @@ class GenerationCache:
             return None
         name = hashlib.blake2b(b"".join(key for key, _ in kept), digest_size=16).hexdigest()
         columns = {"key": [key for key, _ in kept], "answer": [_spelled(a) for _, a in kept]}
-        table = pa.Table.from_pydict(columns, schema=SCHEMA)
+        table = pa.Table.from_pydict(columns, schema=SEGMENT_SCHEMA)
         buffer = io.BytesIO()
         pq.write_table(table, buffer, compression="zstd")
         data = buffer.getvalue()
@@ -153,7 +153,7 @@ class GenerationCache:
 
     def load(self, keys: Keys) -> Cached:
         """The answers to the keys, copied out of all segments once."""
-        tables = (self._read(name, SCHEMA.names) for name in self.names())
+        tables = (self._read(name, SEGMENT_SCHEMA.names) for name in self.names())
         return Cached(keys, (table for table in tables if table is not None))
 
     def missing(self, keys: Keys) -> BitMap:
@@ -193,7 +193,7 @@ class GenerationCache:
                 f"({error.strerror or error}); make it readable, or "
                 "remove it, and its entities are generated again."
             ) from error
-        schema = pa.schema([SCHEMA.field(column) for column in columns])
+        schema = pa.schema([SEGMENT_SCHEMA.field(column) for column in columns])
         return read_table(pa.BufferReader(data), schema)
 
 

@@ -21,10 +21,10 @@ from indexers.generators import Answer, Completion, Context, Generator, Options,
 from indexers.generators.statistical.keyword_selection import Ownership, select_keywords, slices
 from indexers.text import DETECT, Analyser, Said, SurfaceForms, detect_language
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+_Ints = NDArray[np.int64]
+_Floats = NDArray[np.float64]
 
-KEYWORDS = 15
+_KEYWORDS = 15
 """Most keywords of an item (the paper's M is 10)."""
 
 MIN_ITEMS, MAX_ITEMS, MAX_SHARE = 2, 5, 0.02
@@ -51,6 +51,10 @@ class ExtractiveOptions(Options):
     """
 
     language: str = DETECT
+
+    def make(self, context: Context) -> Generator:
+        assert context.dataset is not None
+        return Extractive(context.dataset.items, context.dataset.dataset_hash, self)
 
 
 class Collection:
@@ -84,7 +88,7 @@ class Collection:
         self._owned = Ownership(self._rows, self._best, self.size, len(self._codes))
         self._row_of = {item.id: row for row, item in enumerate(items)}
 
-    def _read(self, items: Sequence[Item]) -> tuple[Ints, Ints]:
+    def _read(self, items: Sequence[Item]) -> tuple[_Ints, _Ints]:
         stream: list[int] = []
         starts = [0]
         ids = self.stem_ids
@@ -97,7 +101,7 @@ class Collection:
             starts.append(len(stream))
         return np.array(stream, dtype=np.int64), np.array(starts, dtype=np.int64)
 
-    def _phrases(self, stream: Ints, starts: Ints) -> tuple[Ints, Ints]:
+    def _phrases(self, stream: _Ints, starts: _Ints) -> tuple[_Ints, _Ints]:
         # Item and phrase of each place. Codes: a, or (a + 1) * base + b.
         doc = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         single = stream != _GAP
@@ -105,7 +109,7 @@ class Collection:
         pairs = (stream[:-1][double] + 1) * self._base + stream[1:][double]
         return np.r_[doc[single], doc[:-1][double]], np.r_[stream[single], pairs]
 
-    def _chosen(self, docs: Ints, phrases: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    def _chosen(self, docs: _Ints, phrases: _Ints, counts: _Ints) -> tuple[_Ints, _Ints]:
         df = self._df[phrases]
         inside = self._usable[phrases]
         docs, phrases, df = docs[inside], phrases[inside], df[inside]
@@ -113,7 +117,7 @@ class Collection:
         order = np.lexsort((self._codes[phrases], -score, docs))
         docs, phrases = docs[order], phrases[order]
         rank = np.arange(len(docs)) - np.searchsorted(docs, docs)
-        kept = rank < KEYWORDS
+        kept = rank < _KEYWORDS
         return docs[kept], phrases[kept]
 
     def spell(self, phrase: int) -> str:
@@ -124,7 +128,7 @@ class Collection:
         first, second = divmod(int(self._codes[phrase]), self._base)
         return [self._stems[i] for i in ([first - 1, second] if first else [second])]
 
-    def of_item(self, item: Item) -> Ints:
+    def of_item(self, item: Item) -> _Ints:
         """The keywords of an item, best first; none of an item outside the collection."""
         row = self._row_of.get(item.id)
         if row is None:
@@ -148,7 +152,7 @@ class Collection:
         return select_keywords(relevant, self._owned, costs=costs).keywords
 
     @cached_property
-    def postings(self) -> tuple[Ownership, Floats]:
+    def postings(self) -> tuple[Ownership, _Floats]:
         """Items by stem, and the BM25 weight of each posting."""
         doc = np.repeat(np.arange(self.size), np.diff(self._starts))
         real = self._tokens != _GAP
@@ -161,14 +165,14 @@ class Collection:
         weights = idf[stems] * counts * (_K1 + 1) / (counts + norm[docs])
         return Ownership(docs, stems, self.size, len(self._stems)), weights
 
-    def _nearest(self, stems: Ints) -> Ints:
+    def _nearest(self, stems: _Ints) -> _Ints:
         postings, weights = self.postings
         scores = np.zeros(self.size)
         for stem in stems.tolist():
             span = slice(*postings.keyword_starts[stem : stem + 2])
             scores[postings.by_keyword[span]] += weights[span]
         near = np.flatnonzero((scores > 0) & (scores >= CUT * scores.max(initial=0.0)))
-        nearest: Ints = near[np.lexsort((near, -scores[near]))][:MAX_NEAR]
+        nearest: _Ints = near[np.lexsort((near, -scores[near]))][:MAX_NEAR]
         return nearest
 
 
@@ -218,6 +222,13 @@ SCRIPTED_WORDS = 10
 _WORD = re.compile(r"\w+")
 
 
+class ScriptedOptions(Options):
+    """The kind `scripted` has no options."""
+
+    def make(self, _: Context) -> Generator:
+        return Scripted()
+
+
 class Scripted(Generator):
     """The first distinct words of an entity's text, lower-cased."""
 
@@ -234,11 +245,3 @@ class Scripted(Generator):
             found = dict.fromkeys(match[0].lower() for match in _WORD.finditer(text))
             text = ", ".join(islice(found, SCRIPTED_WORDS))
             yield Completion(request.id, text, tokens=len(text.split()))
-
-
-def make(options: Options, context: Context) -> Generator:
-    """The registry's entry, of both kinds."""
-    if not isinstance(options, ExtractiveOptions):
-        return Scripted()
-    assert context.dataset is not None
-    return Extractive(context.dataset.items, context.dataset.dataset_hash, options)

@@ -42,7 +42,7 @@ _FLUSH = 32
 
 
 @dataclass(frozen=True)
-class Pair:
+class QueryItem:
     """One question to the judge.
 
     Attributes:
@@ -128,7 +128,7 @@ class YesOrNo:
         for one in self._open.values():
             one.generator.close()
 
-    def logits(self, pairs: Sequence[Pair], *, new: bool = False) -> NDArray[np.float64]:
+    def logits(self, pairs: Sequence[QueryItem], *, new: bool = False) -> NDArray[np.float64]:
         """Log-odds of yes of each pair; nan where the model gave no answer, (pairs,).
 
         Args:
@@ -142,7 +142,7 @@ class YesOrNo:
             found[places] = self._ask(self._answers(part), [pairs[at] for at in places])
         return found
 
-    def _part(self, pair: Pair, new: bool) -> str:
+    def _part(self, pair: QueryItem, new: bool) -> str:
         """The adapter to ask; "" for none."""
         query = self._parts.get("queries", {}).get(pair.query.id)
         item = self._parts.get("items", {}).get(pair.item.id)
@@ -160,7 +160,7 @@ class YesOrNo:
             self._open[part] = Answers(generator, self._store)
         return self._open[part]
 
-    def _ask(self, answers: Answers, pairs: Sequence[Pair]) -> NDArray[np.float64]:
+    def _ask(self, answers: Answers, pairs: Sequence[QueryItem]) -> NDArray[np.float64]:
         requests = [pair.request(YES_OR_NO) for pair in pairs]
         # An engine reads what prompts begin with once.
         order = sorted(answers.missing(requests), key=lambda at: requests[at].prompt.user)

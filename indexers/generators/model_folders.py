@@ -33,7 +33,7 @@ MIN_ROOM = 32
 keywords fits.
 """
 
-SMALL = 64 * 2**20
+_SMALL = 64 * 2**20
 
 HUB_SECONDS = 5.0
 """The hub's own client waits without end for an answer; one that takes longer counts as none."""
@@ -300,7 +300,7 @@ def is_small(folder: Path) -> bool:
     """Whether a model has less than 64 MiB of weights. Such a one computes in float32, fast enough
     anywhere, and answers alike on all machines.
     """
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) < SMALL
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) < _SMALL
 
 
 def has_bfloat16(device: str) -> bool:

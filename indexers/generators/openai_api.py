@@ -29,6 +29,7 @@ from indexers.generators import (
     Context,
     EndpointGenerator,
     Failure,
+    Generator,
     Options,
     Request,
     decided,
@@ -83,6 +84,9 @@ class OpenAIOptions(Options):
     concurrency: int = Field(default=32, ge=1)
     timeout: float = Field(default=120.0, gt=0.0)
     retries: int = Field(default=6, ge=0)
+
+    def make(self, _: Context) -> Generator:
+        return OpenAIGenerator(self)
 
     @field_validator("base_url")
     @classmethod
@@ -338,8 +342,3 @@ def without_credentials(url: str) -> str:
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
-
-
-def make(options: OpenAIOptions, _: Context) -> OpenAIGenerator:
-    """The registry's entry."""
-    return OpenAIGenerator(options)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cogr.errors import GeneratorError
-from indexers.generators import Answer, Completion, Context, Request, batched, decided
+from indexers.generators import Answer, Completion, Context, Generator, Request, batched, decided
 from indexers.generators.constraint import (
     KeywordConstraint,
     allowed_tokens,
@@ -34,6 +34,13 @@ from indexers.generators.model_folders import (
 from indexers.telemetry import prometheus
 
 _WINDOW_BATCHES = 8
+
+
+class TransformersOptions(LocalModelOptions):
+    """Options of the kind `transformers`; see `LocalModelOptions`."""
+
+    def make(self, context: Context) -> Generator:
+        return TransformersGenerator(self, context.store)
 
 
 class TransformersGenerator(LocalModelGenerator):
@@ -196,8 +203,3 @@ def load_causal_lm(folder: Path, adapter: Path | None) -> Any:
         ) from error
     model.generation_config = GenerationConfig()
     return model.to(device).eval()
-
-
-def make(options: LocalModelOptions, context: Context) -> TransformersGenerator:
-    """The registry's entry."""
-    return TransformersGenerator(options, context.store)

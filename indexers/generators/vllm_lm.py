@@ -22,7 +22,7 @@ from pydantic import Field, field_validator
 
 from cogr.errors import GeneratorError
 from cogr.store import Store
-from indexers.generators import Answer, Completion, Context, Failure, Request, decided
+from indexers.generators import Answer, Completion, Context, Failure, Generator, Request, decided
 from indexers.generators.constraint import known_keywords, without_last
 from indexers.generators.model_folders import (
     Encoded,
@@ -50,6 +50,9 @@ class VllmOptions(LocalModelOptions):
 
     engine: dict[str, Any] = Field(default_factory=dict)
     in_flight: int = Field(default=2048, ge=1)
+
+    def make(self, context: Context) -> Generator:
+        return VllmGenerator(self, context.store)
 
     @field_validator("engine")
     @classmethod
@@ -254,8 +257,3 @@ def let_modules_be_read() -> None:
     """
     if (llvmlite := sys.modules.get("llvmlite.binding.ffi")) is not None:
         llvmlite.lib._fntab.setdefault("__dict__", {})
-
-
-def make(options: VllmOptions, context: Context) -> VllmGenerator:
-    """The registry's entry."""
-    return VllmGenerator(options, context.store)

@@ -111,10 +111,10 @@ def rebuild_side(
             snapshot; nothing was switched.
         ServiceError: a service can't be reached; the same command goes on.
     """
-    return Run(workspace, request, bar, say).carry_out()
+    return RebuildRun(workspace, request, bar, say).carry_out()
 
 
-class Run:
+class RebuildRun:
     """A rebuild of one side, or an update, which is one with another job: the options, and where it
     says what it does.
 
@@ -177,7 +177,7 @@ class Run:
         """For the time of the block no other process rebuilds or updates this side of the store; it
         is logged and counted as a run of this command, however it ends. Raises LockedError.
         """
-        prometheus.serve(self.workspace.settings.metrics)
+        prometheus.serve_metrics(self.workspace.settings.metrics)
         kind, doing = lease_to_rebuild(self.side), f"{self.command} --side {self.side}"
         outcome = "finished"
         with (

@@ -32,7 +32,7 @@ from indexers.generators.statistical.generator import KeptFit, Statistical, opti
 from indexers.imports import save_queries
 from indexers.rebuild.assembly import Rebuilt
 from indexers.rebuild.plan import Carried, Job
-from indexers.rebuild.run import RebuildRequest, Run, make_job
+from indexers.rebuild.run import RebuildRequest, RebuildRun, make_job
 from indexers.release import MovedError, release
 from indexers.workspace import Workspace
 
@@ -121,7 +121,7 @@ def until_unmoved(work: Callable[[], T], say: Say) -> T:
             say(f"What serves has changed meanwhile, so the update starts from that: {moved}")
 
 
-class Update(Run):
+class Update(RebuildRun):
     """A run of `update`.
 
     Attributes:

@@ -25,7 +25,7 @@ from indexers.workspace import Workspace
 
 MAX_RANKING = 1000
 """Length of rankings, from which cutoffs are chosen and rank metrics computed."""
-MAX_QUERIES = 500
+_MAX_QUERIES = 500
 """Most queries of a split that are searched, chosen by a hash."""
 TOPICS_WITH, TOPICS_WITHOUT = "training queries, out of fold", "topics without labels"
 
@@ -71,15 +71,15 @@ def beside_text(
     kinds += [] if dev else [(TOPICS_WITH, "f1_out_of_fold")]
     found = [Comparison("F1", on, facts[name], facts["f1_of_text"]) for on, name in kinds if facts]
     if dev:
-        measured, why = _measured(workspace, pair, sample(dev))
+        measured, why = _measured(workspace, pair, _sample(dev))
         return [*measured, *found], why
     why = "" if found else "there are no dev queries, and no fit of statistical wrote it"
     return found, why
 
 
-def sample(queries: Sequence[Query]) -> list[Query]:
-    """At most `MAX_QUERIES`, the same ones for ever: by a hash of the text."""
-    return sorted(queries, key=lambda query: (place(query.text), query.id))[:MAX_QUERIES]
+def _sample(queries: Sequence[Query]) -> list[Query]:
+    """At most `_MAX_QUERIES`, the same ones for ever: by a hash of the text."""
+    return sorted(queries, key=lambda query: (place(query.text), query.id))[:_MAX_QUERIES]
 
 
 def _measured(
@@ -125,7 +125,7 @@ def _by_text(opened: Opened, scores: NDArray[np.float32]) -> list[str]:
 def _cutoff(opened: Opened, dataset: Dataset) -> int | None:
     # Items a query that have the best F1 on training queries.
     runs = {}
-    for query in sample(dataset.queries.get("train", ())):
+    for query in _sample(dataset.queries.get("train", ())):
         scores = opened.rank({}, Words(query.text), MAX_RANKING).by_text
         assert scores is not None
         runs[query.id] = _by_text(opened, scores)

@@ -23,7 +23,7 @@ from indexers.backends.opensearch.foreign_field import (
     Coverage,
     Target,
     add_field,
-    compare,
+    compare_field,
     field_of,
     fill,
     holders,
@@ -35,7 +35,7 @@ from indexers.backends.opensearch.foreign_field import (
 from indexers.backends.opensearch.indexes import refresh
 from indexers.lease import awaited_lease, lease_to_fill
 from indexers.release import Destination, Released, release, roll_back
-from indexers.release.order import History, Serving, State
+from indexers.release.order import History, Serving, ServingState
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
@@ -84,7 +84,7 @@ class ForeignIndex(Destination):
         self.target = open_target(self._cluster, into.index, into.field, into.id_field)
         self.items = f"{into.index}/{into.field}"
 
-    def state(self, history: History) -> State:
+    def state(self, history: History) -> ServingState:
         """What serves in every place, in this one the snapshot whose field searches use now. The
         target is the index that the name stands for now.
         """
@@ -92,12 +92,12 @@ class ForeignIndex(Destination):
         self.target = open_target(self._cluster, target.name, target.field, target.id_field)
         return {**super().state(history), self.items: self.target.serving}
 
-    def pair(self, state: State) -> dict[Side, str | None]:
+    def pair(self, state: ServingState) -> dict[Side, str | None]:
         """The snapshot of the field, and the queries that serve or are published with it."""
         item = state.get(self.items)
         return {"item": item, "query": state.get("query") if item or self._queries else None}
 
-    def current(self, state: State, history: History, /) -> list[str]:
+    def current(self, state: ServingState, history: History, /) -> list[str]:
         """The item snapshot that serves, or served in the index that the name stood for before."""
         found = state.get(self.items) or history.last(self.items)
         if found is None:
@@ -144,7 +144,7 @@ class ForeignIndex(Destination):
                     f"{id_}; run {again}."
                 )
             mirror = mirror_of(open_snapshot(self.store, id_))
-            found = compare(self._cluster, target, field, mirror)
+            found = compare_field(self._cluster, target, field, mirror)
         outcome = "different" if found.lacking or found.different else "equal"
         prometheus.VERIFICATIONS.labels("item", outcome).inc()
         return Merged(id_, target.index, field, found)
@@ -217,7 +217,7 @@ class ForeignIndex(Destination):
             mirror.ids.find(target.item_of(hit)) >= 0
             for hit in scroll(self._cluster, target.index, {"match_all": {}}, **target.wanted)
         ):
-            found = compare(self._cluster, target, field_of(target.field, id_), mirror)
+            found = compare_field(self._cluster, target, field_of(target.field, id_), mirror)
             theirs, ours = (found.first.get(kind, [])[:2] for kind in ("unknown", "absent"))
             raise UserError(
                 f"No document of {target.index} has the id of an item of {id_}: documents are "
@@ -230,7 +230,7 @@ class ForeignIndex(Destination):
         written = fill(self._cluster, target, fields, mirror)
         say(f"{written} documents of {target.index} got the field {name}")
         for _ in range(SWEEPS):
-            found = compare(self._cluster, target, name, mirror)
+            found = compare_field(self._cluster, target, name, mirror)
             if not found.different:
                 break
             mended = mend(self._cluster, target, name, mirror)
@@ -245,7 +245,9 @@ class ForeignIndex(Destination):
         say(f"{'Warning: only ' if found.share < LOW else ''}{found.spoken(target.index)}.")
         return written, found
 
-    def finish(self, changes: Mapping[str, str], state: State, check: Callable[[], None]) -> None:
+    def finish(
+        self, changes: Mapping[str, str], state: ServingState, check: Callable[[], None]
+    ) -> None:
         """Let searches use the snapshot's field. Where that fails, the queries are as before; where
         this process slept and another one has the lease, that one's field is used.
         """

@@ -103,7 +103,7 @@ def check_gate(
     """
     with stage("gate", read_manifest(workspace.store, ids[0]).side if len(ids) == 1 else "pair"):
         verdict = _compare(workspace, ids, serving_now, held_out)
-    prometheus.GATE.labels("refused" if verdict.reasons else "passed").inc()
+    prometheus.GATE_VERDICTS.labels("refused" if verdict.reasons else "passed").inc()
     if verdict.reasons:
         raise CheckFailedError(
             f"The gate keeps {' and '.join(ids)} from serving: {'; '.join(verdict.reasons)}. What "

@@ -30,7 +30,7 @@ from indexers.backends import Backend
 from indexers.backends.memory import INDEXES, index_name_of
 from indexers.generators.statistical.generator import old_fits
 from indexers.lease import Lease, awaited_lease, lease_to_switch
-from indexers.release.order import History, State, kept_histories, previous
+from indexers.release.order import History, ServingState, kept_histories, previous
 
 _ID = re.compile(rb"\b" + ID.pattern.encode() + rb"\b")
 
@@ -74,7 +74,7 @@ def named_by(store: Store, backend: Backend) -> dict[str, str]:
     return bases | used
 
 
-def _served(history: History, state: State | None, name: str) -> Iterator[tuple[str, str]]:
+def _served(history: History, state: ServingState | None, name: str) -> Iterator[tuple[str, str]]:
     # One of the last two serves, whether or not the last switch was made. What a field had last is
     # brought to the index that its name stands for next, unless it stands for none.
     for entry in history.entries[-2:]:
@@ -86,11 +86,11 @@ def _served(history: History, state: State | None, name: str) -> Iterator[tuple[
             yield place, last
 
 
-def _is_there(place: str, state: State | None) -> bool:
+def _is_there(place: str, state: ServingState | None) -> bool:
     return state is None or "/" not in place or place in state
 
 
-def _behind(history: History, state: State) -> Iterator[str]:
+def _behind(history: History, state: ServingState) -> Iterator[str]:
     for places in (SIDES, *((place,) for place in history.places if place in state)):
         with contextlib.suppress(SnapshotError):  # Nothing served before: no rollback to keep.
             changed = previous(history.entries, state, places)[1]

@@ -60,9 +60,9 @@ from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
 
-KEPT = 200
+_KEPT = 200
 Serving = Mapping[Side, str | None]
-State = Mapping[str, str | None]
+ServingState = Mapping[str, str | None]
 """What serves in every place of a catalogue: `item` and `query`, the aliases, and by `INDEX/FIELD`
 the fields of indexes of other teams.
 """
@@ -113,7 +113,7 @@ class History:
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Replace the entries that were read. Raises LockedError where another process has."""
-        content = as_json(entries[-KEPT:])
+        content = as_json(entries[-_KEPT:])
         if content == self._read:
             return
         if not self._store.swap(self._path, self._read, content):
@@ -121,7 +121,7 @@ class History:
                 f"Another process has switched meanwhile, says {self._path} in {self._store.url}; "
                 "this one has switched nothing. Run the same command again."
             )
-        self._read, self.entries = content, entries[-KEPT:]
+        self._read, self.entries = content, entries[-_KEPT:]
 
     @property
     def places(self) -> list[str]:
@@ -149,7 +149,7 @@ class History:
         """The last entry."""
         return self.entries[-1] if self.entries else None
 
-    def settled(self, state: State) -> tuple[Sequence[Entry], State | None]:
+    def settled(self, state: ServingState) -> tuple[Sequence[Entry], ServingState | None]:
         """The entries up to what serves; and what served before a rollback that switched and died
         before its end.
         """
@@ -166,7 +166,7 @@ class History:
             entries.pop()
         return entries, before
 
-    def settle(self, state: State) -> None:
+    def settle(self, state: ServingState) -> None:
         """Leave the entries up to what serves."""
         self.write(self.settled(state)[0])
 
@@ -183,7 +183,7 @@ def kept_histories(store: Store) -> list[str]:
 
 
 def previous(
-    entries: Sequence[Entry], state: State, places: Collection[str] = SIDES
+    entries: Sequence[Entry], state: ServingState, places: Collection[str] = SIDES
 ) -> tuple[int, dict[str, str]]:
     """The newest entry with something in these places that does not serve there now: its number,
     and what differs, in any place. Raises SnapshotError when there is none.
@@ -248,7 +248,7 @@ def push_and_verify(backend: Backend, snapshot: Snapshot, say: Say = lambda _: N
         f"pushed {pushed.written} of {pushed.documents} documents to {pushed.index} in "
         f"{pushed.seconds:.1f} s"
     )
-    verified = verify(backend, snapshot)
+    verified = verify_snapshot(backend, snapshot)
     say(
         f"verified {verified.documents} documents, {verified.sampled} sampled, {verified.scores} "
         f"scores of {verified.queries} queries"
@@ -256,7 +256,7 @@ def push_and_verify(backend: Backend, snapshot: Snapshot, say: Say = lambda _: N
     return pushed
 
 
-def verify(
+def verify_snapshot(
     backend: Backend,
     snapshot: Snapshot,
     *,
@@ -320,15 +320,15 @@ class Destination:
         self.workspace, self.store, self.backend = workspace, workspace.store, workspace.backend
         self.catalogue = self.backend.catalogue
 
-    def state(self, history: History) -> State:
+    def state(self, history: History) -> ServingState:
         """What serves in every place of the catalogue."""
         return self.backend.state(history.places)
 
-    def pair(self, state: State) -> dict[Side, str | None]:
+    def pair(self, state: ServingState) -> dict[Side, str | None]:
         """The two snapshots that serve here."""
         return {"item": state.get(self.items), "query": state.get("query")}
 
-    def current(self, state: State, _history: History, /) -> list[str]:
+    def current(self, state: ServingState, _history: History, /) -> list[str]:
         """What a publish without a snapshot publishes. Raises UserError where there is nothing."""
         if found := [id_ for id_ in self.pair(state).values() if id_]:
             return found
@@ -356,7 +356,9 @@ class Destination:
         """What of the slow steps was undone nevertheless; "" where nothing was."""
         return ""
 
-    def switch(self, changes: Mapping[str, str], state: State, check: Callable[[], None]) -> None:
+    def switch(
+        self, changes: Mapping[str, str], state: ServingState, check: Callable[[], None]
+    ) -> None:
         """Switch from a state by one atomic call. Raises LockedError where another one serves, or
         `check` says that another process has the lease.
         """
@@ -369,7 +371,9 @@ class Destination:
         finally:
             prometheus.PUBLISHES.labels(outcome).inc()
 
-    def finish(self, changes: Mapping[str, str], state: State, check: Callable[[], None]) -> None:
+    def finish(
+        self, changes: Mapping[str, str], state: ServingState, check: Callable[[], None]
+    ) -> None:
         """What is switched after the aliases; where that fails, the aliases are as before."""
 
 
@@ -464,7 +468,7 @@ def _turn(place: Destination, changes: Mapping[str, str], doing: str, say: Say) 
         yield lease
 
 
-def _meanwhile(state: State, history: History) -> str:
+def _meanwhile(state: ServingState, history: History) -> str:
     return f"What serves has changed meanwhile ({_spoken(state, history)}): it is compared again."
 
 
@@ -518,7 +522,7 @@ def roll_back(
 
 
 def _step_back(
-    place: Destination, entries: Sequence[Entry], state: State
+    place: Destination, entries: Sequence[Entry], state: ServingState
 ) -> tuple[int, dict[str, str]]:
     number, changed = previous(entries, state, (*SIDES, place.items))
     others = [where for where in changed if "/" in where and where != place.items]
@@ -534,7 +538,7 @@ def _step_back(
 def _released(
     place: Destination,
     changes: Mapping[str, str],
-    now: State,
+    now: ServingState,
     verdict: Verdict | None = None,
     indexes: Mapping[Side, str] | None = None,
 ) -> Released:
@@ -548,7 +552,7 @@ def _switch(
     place: Destination,
     lease: Lease,
     changes: Mapping[str, str],
-    now: State,
+    now: ServingState,
     history: History,
     back_to: int | None = None,
 ) -> None:
@@ -594,7 +598,7 @@ def _enter(place: Destination, made: Entry, before: Sequence[Entry]) -> None:
             history.write([*(before if len(kept) > len(before) else kept), made])
 
 
-def _spoken(state: State, history: History) -> str:
+def _spoken(state: ServingState, history: History) -> str:
     serving = " and ".join(dict.fromkeys(_named(state).values())) or "nothing"
     made = history.newest
     return f"{serving}, by {made['by']} at {made['time']}" if made and "by" in made else serving
@@ -616,7 +620,11 @@ def _rolled_back(history: History) -> list[str]:
 
 
 def _rolled_back_after(
-    store: Store, history: History, changes: Mapping[str, str], now: State, back_to: int | None
+    store: Store,
+    history: History,
+    changes: Mapping[str, str],
+    now: ServingState,
+    back_to: int | None,
 ) -> list[str]:
     """Rules that a rollback took away; they are not applied again until the file changes."""
     left = {*_rolled_back(history)}
@@ -645,7 +653,7 @@ def _paired(history: History) -> list[str]:
 
 
 def _check_halves(
-    place: Destination, history: History, changes: Mapping[str, str], state: State
+    place: Destination, history: History, changes: Mapping[str, str], state: ServingState
 ) -> None:
     """Queries and a field that were published together have one file of rules, or stay."""
     if not place.own or "query" not in changes:

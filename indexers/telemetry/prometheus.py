@@ -116,7 +116,9 @@ VERIFICATIONS = counter(
     "side",
     "outcome",
 )
-GATE = counter("cogr_gate_verdicts_total", "Verdicts of the gate: passed, refused", "outcome")
+GATE_VERDICTS = counter(
+    "cogr_gate_verdicts_total", "Verdicts of the gate: passed, refused", "outcome"
+)
 GATE_F1 = gauge(
     "cogr_gate_f1", "F1 of the pair when the gate last looked: candidate, serving", "pair"
 )
@@ -128,7 +130,7 @@ PUBLISHES = counter("cogr_publishes_total", "Switches of what serves: switched, 
 # Alerts look at these: a count from 0 shows the first one as an increase, and a push of 0 replaces
 # what an earlier command pushed.
 for _outcome in ("passed", "refused"):
-    GATE.labels(_outcome)
+    GATE_VERDICTS.labels(_outcome)
 for _outcome in ("switched", "failed"):
     PUBLISHES.labels(_outcome)
 for _side in SIDES:
@@ -140,7 +142,7 @@ LAST = CollectorRegistry()
 alert on that would fire until the next push."""
 for _metric in (
     *(RUNS, LAST_SUCCESS, STAGE_SECONDS, ENTITIES, SET_ASIDE),
-    *(VERIFICATIONS, GATE, GATE_F1, GATE_UNREACHED, PUBLISHES),
+    *(VERIFICATIONS, GATE_VERDICTS, GATE_F1, GATE_UNREACHED, PUBLISHES),
 ):
     LAST.register(_metric)
 
@@ -169,7 +171,7 @@ def stage(name: str, side: str) -> Iterator[None]:
 _server: WSGIServer | None = None
 
 
-def serve(settings: MetricsSettings) -> None:
+def serve_metrics(settings: MetricsSettings) -> None:
     """Answer scrapes, where a port is set. A process has one endpoint: a second call changes
     nothing. Raises SettingsError.
     """
@@ -186,7 +188,7 @@ def serve(settings: MetricsSettings) -> None:
     logs.say(f"Metrics: http://127.0.0.1:{_server.server_port}/metrics")
 
 
-def push(settings: MetricsSettings, job: str, instance: str) -> None:
+def push_metrics(settings: MetricsSettings, job: str, instance: str) -> None:
     """Push the last figures of a command to `metrics.pushgateway`, where it is set.
 
     They replace figures of the same names that this job and instance pushed before. Others stay,

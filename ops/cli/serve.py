@@ -18,7 +18,7 @@ from typer import Option
 from cogr.records import SIDES
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
-from indexers.tables import need
+from indexers.tables import require_extra
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -58,19 +58,18 @@ def serve(
     """
     from cogr.settings import load_settings
 
-    need("The query expander", "serve", ("circuitbreaker", "fastapi", "granian", "redis"))
-    from ops.expander.app import free_address
-    from ops.expander.app import serve as listen
+    require_extra("The query expander", "serve", ("circuitbreaker", "fastapi", "granian", "redis"))
+    from ops.expander.app import free_address, serve_expander
 
     nothing = {"dataset": {"loader": "jsonl"}, "serving": {"live": "none"}}
     settings = load_settings(call.config, call.overrides, otherwise=nothing)
     address = free_address(host, port)
-    make = partial(make_app, settings, address, model, allow_host or [], playground)
+    make = partial(expander_app, settings, address, model, allow_host or [], playground)
     make()  # A wrong setting is said here, before there is a worker.
-    listen(make, address)
+    serve_expander(make, address)
 
 
-def make_app(
+def expander_app(
     settings: Settings,
     address: tuple[str, int],
     model: str | None,
@@ -116,18 +115,18 @@ def worker(
     answers; nothing is lost.
     """
     from indexers.rebuild.fleet.broker import printable
-    from indexers.rebuild.fleet.worker import serve
+    from indexers.rebuild.fleet.worker import serve_queues
     from indexers.telemetry import logs, prometheus
     from indexers.workspace import Workspace
 
     workspace = Workspace.open(call.config, call.overrides)
     logs.configure(workspace.settings.log)
-    prometheus.serve(workspace.settings.metrics)
+    prometheus.serve_metrics(workspace.settings.metrics)
     chosen = side or SIDES
     sides = [known for known in SIDES if known in chosen]
     console.note(
         f"Waiting for shards of {' and '.join(sides)} from {printable(workspace.settings.redis)}."
     )
-    if serve(workspace, sides, generator):
+    if serve_queues(workspace, sides, generator):
         console.note("Starting anew: the next shard is for another model.")
         os.execv(sys.executable, sys.orig_argv)

@@ -111,14 +111,14 @@ def start_redis(
     _start(ValkeySpec(name=name, port=port), as_json, next_, "COGR_REDIS__URL")
 
 
-State = Literal["ok", "missing", "broken"]
+FindingState = Literal["ok", "missing", "broken"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One line of the report."""
 
-    state: State
+    state: FindingState
     name: str
     detail: str
 
@@ -130,7 +130,7 @@ def doctor(call: Call) -> None:
     Exit status 1 if the package itself, the configuration, or a cluster or broker that it names is
     broken.
     """
-    findings = list(examine(call.config))
+    findings = list(examine_installation(call.config))
 
     def show(out: Console) -> None:
         for one in findings:
@@ -141,7 +141,7 @@ def doctor(call: Call) -> None:
         raise CheckFailedError(f"Broken here: {', '.join(broken)}; see above.")
 
 
-def examine(config: Path | None = None) -> Iterator[Finding]:
+def examine_installation(config: Path | None = None) -> Iterator[Finding]:
     """Examine everything; the package itself first."""
     absent = missing_packages()
     python = f"{__version__}, Python {platform.python_version()}"
@@ -160,7 +160,7 @@ def examine(config: Path | None = None) -> Iterator[Finding]:
     yield from _configured(config)
 
 
-def _tried(name: str, look: Callable[[], object], bad: State = "missing") -> Finding:
+def _tried(name: str, look: Callable[[], object], bad: FindingState = "missing") -> Finding:
     try:
         return Finding("ok", name, str(look()))
     except CogrError as error:

@@ -168,7 +168,7 @@ class Problem(BaseModel):
     detail: str
 
 
-def write(found: Expansion, pair: Pair, parts: Parts) -> bytes:
+def _write(found: Expansion, pair: Pair, parts: Parts) -> bytes:
     """The JSON of an answer, from one pair."""
     item, keywords = pair.item, found.keywords
     nothing: dict[str, Any] = {"match_none": {}}
@@ -209,7 +209,7 @@ async def _expand(parts: Parts, admission: AdmissionControl, request: Request) -
         started, pair = time.perf_counter(), parts.follower.pair
         found = await parts.expander.expand(query, pair)
         parts.metrics.seconds.observe(time.perf_counter() - started)
-        return Response(write(found, pair, parts), media_type=_JSON)
+        return Response(_write(found, pair, parts), media_type=_JSON)
     except RejectedError as error:
         parts.metrics.rejected.labels(str(error.status)).inc()
         return _problem(error.status, error.detail, error.headers)
@@ -319,7 +319,7 @@ HEAD_BYTES = 16_384
 """Largest head; over it 431."""
 CONNECTIONS = 10_000
 """Most connections at once, if there are enough file descriptors."""
-GRACE = 10
+_GRACE = 10
 """Seconds that open connections have when the server is to end; then they are cut."""
 _WAITING = 2048
 """Connections that the kernel keeps waiting."""
@@ -341,7 +341,7 @@ def free_address(host: str, port: int) -> tuple[str, int]:
     return address
 
 
-def serve(make: Callable[[], FastAPI], address: tuple[str, int]) -> None:
+def serve_expander(make: Callable[[], FastAPI], address: tuple[str, int]) -> None:
     """Serve the application that `make` gives, in one worker process, until SIGTERM or SIGINT.
     Requests under way are finished. Raises ServiceError.
     """
@@ -362,7 +362,7 @@ def serve(make: Callable[[], FastAPI], address: tuple[str, int]) -> None:
             max_buffer_size=HEAD_BYTES,
             pipeline_flush=True,
         ),
-        workers_kill_timeout=GRACE,
+        workers_kill_timeout=_GRACE,
         log_level=LogLevels.error,
         log_dictconfig={"loggers": {"_granian": {"propagate": True}}},
     )

@@ -29,8 +29,8 @@ from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
 from indexers.backends import Pair
 from indexers.release.rules import Rules, rules_of
-from indexers.search import PLACES, Found, Place, together
-from indexers.serving import Published, judged, published
+from indexers.search import PLACES, Found, RowPlace, together
+from indexers.serving import Published, published, with_flaws
 from indexers.workspace import Workspace
 from ops.expander.live_models import Models
 from ops.expander.precomputed import Cache, QueryIndex, make_index
@@ -159,7 +159,7 @@ class JudgedPair:
                 async with asyncio.timeout(_STORE_SECONDS):
                     self._history = await asyncio.to_thread(published, self._workspace)
             self._of, self._read = pair.name, now
-        return judged(pair, self._history)
+        return with_flaws(pair, self._history)
 
 
 class Expander:
@@ -179,7 +179,7 @@ class Expander:
         metrics: Metrics,
     ) -> None:
         self._cache, self._models, self._follower = cache, models, follower
-        self._places: Mapping[Place, Any] = {"index": index.lookup, "model": models.ask}
+        self._places: Mapping[RowPlace, Any] = {"index": index.lookup, "model": models.ask}
         self._settings, self._metrics = settings, metrics
         self.rules: dict[str, Rules] = {}
         self._hot: TTLCache[tuple[str, str], Known] = TTLCache(HOT_QUERIES, HOT_SECONDS)

@@ -26,7 +26,7 @@ from cogr.errors import CogrError
 from indexers.workspace import Workspace
 from ops.expander.app import AdmissionControl, RejectedError
 from ops.expander.expander import Parts
-from ops.playground.views import Answers
+from ops.playground.views import PlaygroundAnswers
 
 _BODY = TypeAdapter(dict[str, Any])
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
@@ -56,7 +56,7 @@ def add_playground(
     app.add_middleware(
         TrustedHostMiddleware, allowed_hosts=[*LOCAL_HOSTS, *hosts], www_redirect=False
     )
-    answers = Answers(workspace, parts)
+    answers = PlaygroundAnswers(workspace, parts)
     admission = AdmissionControl(parts.settings)
 
     @app.middleware("http")

@@ -80,11 +80,11 @@ class RequestedPair(BaseModel):
     keywords: list[WeightedText] | None = Field(None, max_length=MAX_CLAUSES)
 
 
-Pairs = Annotated[list[RequestedPair], Field(min_length=1, max_length=2)]
+_Pairs = Annotated[list[RequestedPair], Field(min_length=1, max_length=2)]
 Order = Literal["worst", "change"]
 
 
-class Answers:
+class PlaygroundAnswers:
     """Answers the page's requests, from the snapshots and the data set of a workspace. Threads may
     share it.
     """
@@ -116,14 +116,14 @@ class Answers:
             "problem": problem,
         }
 
-    async def search(self, query: Text, pairs: Pairs, size: Size = 20) -> dict[str, Any]:
+    async def search(self, query: Text, pairs: _Pairs, size: Size = 20) -> dict[str, Any]:
         """One query with one pair, or with two side by side."""
         words = [await self._words(query, asked) for asked in pairs]
 
         def searched() -> list[dict[str, Any]]:
             catalogue, _ = self._catalogue_or_why()
             searches = [
-                Search(query, one, self._open(asked.item), catalogue, self._cluster_of(asked))
+                PairSearch(query, one, self._open(asked.item), catalogue, self._cluster_of(asked))
                 for asked, one in zip(pairs, words, strict=True)
             ]
             besides = searches[::-1] if len(searches) > 1 else [None]
@@ -133,7 +133,7 @@ class Answers:
 
     def queries(
         self,
-        pairs: Pairs,
+        pairs: _Pairs,
         shown: Annotated[int, Field(ge=0, le=1)] = 0,
         sort: Order = "worst",
     ) -> dict[str, Any]:
@@ -337,7 +337,7 @@ class Catalogue:
 
 
 @dataclass(frozen=True)
-class Search:
+class PairSearch:
     """One pair's search for one query: by its keywords, and by its text."""
 
     query: str
@@ -367,7 +367,7 @@ class Search:
         dense = self.items.mirror.ids.find(id_)
         return dense >= 0 and dense in self.retrieved
 
-    def as_dict(self, size: int, beside: Search | None) -> dict[str, Any]:
+    def as_dict(self, size: int, beside: PairSearch | None) -> dict[str, Any]:
         """The answer: the best `size` hits, and figures where labels are known. Raises ServiceError
         where the cluster is away.
         """

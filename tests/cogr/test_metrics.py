@@ -15,7 +15,7 @@ from cogr.errors import DataError
 from cogr.metrics import (
     MEASURES,
     Figures,
-    Place,
+    MeasurePlace,
     f1_of,
     full_set,
     measure,
@@ -163,6 +163,6 @@ def test_what_is_shown_is_measured() -> None:
     """A figure is declared once, for every place that shows or checks it."""
     shop = training_shop([Item("a", "x")], {"q": ("x", ["a"])})
     found = measure(shop, shop.queries["train"], {"q": ["a"]}).means
-    places = {place: measures_of(place) for place in get_args(Place)}
+    places = {place: measures_of(place) for place in get_args(MeasurePlace)}
     assert {key for keys in places.values() for key in keys} == {*MEASURES} <= {*found}
     assert all(places.values())

@@ -15,15 +15,15 @@ from cogr.snapshots import Provenance, Row, Snapshot
 from cogr.snapshots.writing import write_snapshot
 from indexers.workspace import Workspace
 from tests.shops import write_jsonl, write_sample_part
-from trainers.evaluation import figures_of_pair
+from trainers.evaluation import split_figures
 from trainers.training.rounds import (
     ROUND_STAGES,
     SFT_STAGES,
     Round,
+    RoundVerdict,
     Run,
     StageRecord,
     State,
-    Verdict,
     create,
     with_dev,
 )
@@ -48,12 +48,14 @@ class Told:
         self.run = create(self.workspace)
         self.state = State()
 
-    def add(self, number: int, verdict: Verdict = "accepted", *, hostile: bool = False) -> Round:
+    def add(
+        self, number: int, verdict: RoundVerdict = "accepted", *, hostile: bool = False
+    ) -> Round:
         """A finished round with other keywords than the one before."""
         items, queries = (self.snapshot(side, number, hostile).id for side in ("item", "query"))
         wrote = {"index-item": items, "accept-items": items, "index-query": queries}
         wrote |= {f"train-{side}": f"runs/main/models/r{number:03d}-{side}-0" for side in SIDES}
-        notes = {"evaluate": figures_of_pair(self.workspace, items, queries)}
+        notes = {"evaluate": split_figures(self.workspace, items, queries)}
         stages = [
             StageRecord(
                 name=name, output=wrote.get(name, ""), seconds=1.5, notes=notes.get(name, {})
@@ -108,7 +110,7 @@ class Told:
 def whole_run(folder: Path, *, hostile: bool = False) -> tuple[Workspace, Run]:
     """SFT, an accepted round and a rejected one."""
     told = Told(folder)
-    verdicts: Sequence[Verdict] = ("accepted", "accepted", "rejected")
+    verdicts: Sequence[RoundVerdict] = ("accepted", "accepted", "rejected")
     for number, verdict in enumerate(verdicts):
         told.add(number, verdict, hostile=hostile)
     return told.workspace, told.run

@@ -21,13 +21,13 @@ from indexers.cli.console import (
     VerboseOption,
     common_options,
 )
-from indexers.tables import Table, pick
+from indexers.tables import Table, pick_columns
 from indexers.telemetry import logs
 
 if TYPE_CHECKING:
     from trainers.labels.from_clicks import Made
-    from trainers.labels.judge import Judged
-    from trainers.project import Project, Trained
+    from trainers.labels.judge import JudgedLabels
+    from trainers.project import Project, TrainedRun
 
 app = console.program(
     "cogr-train",
@@ -82,7 +82,7 @@ def next_round(call: Call, run: RunOption = "main") -> None:
     _show(call, _project(call).train(None, run=run))
 
 
-def _show(call: Call, trained: Trained) -> None:
+def _show(call: Call, trained: TrainedRun) -> None:
     call.emit(trained.as_dict(), trained.table.show)
     if trained.found.is_behind:
         _next("publish", call, trained.driver.run.name)
@@ -90,9 +90,9 @@ def _show(call: Call, trained: Trained) -> None:
     _next(f"evaluate --item {best['item']} --query {best['query']}", call)
 
 
-@app.command()
+@app.command("publish")
 @common_options()
-def publish(
+def _publish(
     call: Call,
     pair: Annotated[
         str | None,
@@ -114,9 +114,9 @@ def publish(
     _next("evaluate", call)
 
 
-@app.command()
+@app.command("status")
 @common_options()
-def status(call: Call, run: RunOption = "main") -> None:
+def _status(call: Call, run: RunOption = "main") -> None:
     """Show what a run has done, with figures, and what comes next."""
     from trainers.training.contest import choose, contenders, known_rivals, rounds_table
     from trainers.training.rounds import open_run
@@ -128,9 +128,9 @@ def status(call: Call, run: RunOption = "main") -> None:
     call.emit(payload | best, rounds_table(opened, found).show)
 
 
-@app.command()
+@app.command("report")
 @common_options()
-def report(
+def _report(
     call: Call,
     run: RunOption = "main",
     out: Annotated[
@@ -166,9 +166,9 @@ def _next(command: str, call: Call, run: str = "main") -> None:
     console.next_command(" ".join(["cogr-train", *filter(None, said)]))
 
 
-@app.command()
+@app.command("compare")
 @common_options()
-def compare(
+def _compare(
     call: Call,
     methods: Annotated[str, Option(help="all, or names and import paths with commas.")] = "all",
     seeds: Annotated[int, Option(min=1, help="Fits of each method.")] = 3,
@@ -195,9 +195,9 @@ def compare(
     found.found.check()
 
 
-@app.command()
+@app.command("evaluate")
 @common_options()
-def evaluate(
+def _evaluate(
     call: Call,
     split: Annotated[Split, Option(help="Queries to measure on.")] = "test",
     item: Annotated[str | None, Option(help="Item snapshot; what serves by default.")] = None,
@@ -234,12 +234,14 @@ def evaluate(
 
 
 def _evaluate_new(call: Call, share: float, split: Split) -> None:
-    from trainers.evaluation import new_items as measured
+    from trainers.evaluation import new_items
 
-    rows = list(measured(call.workspace, share, split))
+    rows = list(new_items(call.workspace, share, split))
     asked = f"{rows[0]['queries']} queries, {rows[0]['with_new']} of them want a new item"
     title = f"{split}: {asked}; {share:g} of the items came later"
-    table = Table(title, pick(rows, _NEW), ["se: one standard error of the measure before it."])
+    table = Table(
+        title, pick_columns(rows, _NEW), ["se: one standard error of the measure before it."]
+    )
     call.emit({"split": split, "share": share, "rows": rows}, table.show)
 
 
@@ -254,8 +256,8 @@ _NEW = {
 }
 
 
-@app.command()
-def demo(
+@app.command("demo")
+def _demo(
     backend: Annotated[BackendName, Option(help="Where it is indexed.")] = "memory",
     out: Annotated[Path, Option(help="Folder for everything that it writes.")] = Path(".demo"),
     set_: SetOption = None,
@@ -328,14 +330,14 @@ def from_clicks(
     written to lineage.json. See docs/labels.md for the rules.
     """
     from cogr.datasets.query_logs import AccessLog
-    from trainers.labels.events import Rules
+    from trainers.labels.events import ClickRules
     from trainers.labels.from_clicks import labels_from_clicks
 
     logs.set_verbosity(verbose)
-    weights = {**Rules().weights, **_weights(weight or [])}
-    rules = Rules(
+    weights = {**ClickRules().weights, **_weights(weight or [])}
+    rules = ClickRules(
         weights={action: value for action, value in weights.items() if value},
-        impressions=tuple(impression or Rules().impressions),
+        impressions=tuple(impression or ClickRules().impressions),
         k=k,
         min_days=min_days,
         min_impressions=min_impressions,
@@ -369,7 +371,7 @@ def judge(
     human labels is measured if there are any.
     """
     from trainers.labels.from_clicks import check_free
-    from trainers.labels.judge import Judge, write
+    from trainers.labels.judge import Judge, write_judged
 
     if not dry_run:
         check_free(out, replace=replace)
@@ -386,7 +388,7 @@ def judge(
             call.emit(cost, lambda shown: shown.print(told))
             return
         asked.run()
-    made = write(asked, out, replace=replace)
+    made = write_judged(asked, out, replace=replace)
     said, note = f"{made.labels:,} labels of the judge", made.said
     payload = {**made.as_dict(), "estimate": cost}
     call.emit(payload, lambda shown: _show_labels(shown, made, said, note))
@@ -408,7 +410,7 @@ def _weights(given: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def _show_labels(out: Console, made: Made | Judged, labels: str, note: str) -> None:
+def _show_labels(out: Console, made: Made | JudgedLabels, labels: str, note: str) -> None:
     from trainers.labels.from_clicks import configuration
 
     levels = ", ".join(f"{count:,} {level}" for level, count in reversed([*made.grades.items()]))

@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cogr.datasets.query_logs import IMPRESSIONS, database, id_of, load
+from cogr.datasets.query_logs import IMPRESSIONS, database, json_id, load
 from cogr.errors import DataError
 
 _SESSION_MS = 30 * 60 * 1000
@@ -63,7 +63,7 @@ NO_CLIENTS = "searches without client and session"
 
 
 @dataclass(frozen=True)
-class Rules:
+class ClickRules:
     """How records are interpreted, and what a label needs.
 
     Attributes:
@@ -125,7 +125,7 @@ class Shown:
         raw: int32, visits that showed it there.
         shown, clicked, value: float32, the same with decay: all of them, those with a click, and
             the weights of what was done, of which the highest counts.
-        busy: bool, whether the row is of the busiest days of its query (`Rules.min_days`).
+        busy: bool, whether the row is of the busiest days of its query (`ClickRules.min_days`).
         items: ids by number.
     """
 
@@ -166,7 +166,7 @@ text out.
 
 
 def read_click_counts(
-    paths: Sequence[Path], rules: Rules, canonical: Canonical, folder: Path | None = None
+    paths: Sequence[Path], rules: ClickRules, canonical: Canonical, folder: Path | None = None
 ) -> ClickCounts:
     """Read logs and count impressions and clicks.
 
@@ -218,7 +218,7 @@ drop table searches;
 create table asked as select visit, any_value(client) as client, any_value(query) as query,
     min(t) as t from keys group by visit;
 create table listed as select key, hash(hit) as number, hit as item, place as ordinal
-from (select key, {id_of("hit")} as hit, place
+from (select key, {json_id("hit")} as hit, place
       from (select key, unnest(from_json(hits, '["JSON"]')) as hit,
             unnest(range(1, json_array_length(hits)::bigint + 1)) as place from did
             where hits is not null and json_type(hits) = 'ARRAY'
@@ -269,7 +269,7 @@ from range($texts) every(query) left join visits using (query) group by query or
 
 
 class _Reading:
-    def __init__(self, con: Any, rules: Rules) -> None:
+    def __init__(self, con: Any, rules: ClickRules) -> None:
         self._con = con
         self._rules = rules
         self._counts: Counter[str] = Counter()

@@ -35,13 +35,13 @@ from cogr.keywords import query_key
 from cogr.privacy import QueryFilter
 from cogr.store import Store
 from trainers.labels import LEVELS, RELEVANT
-from trainers.labels.events import ClickCounts, Rules, Shown, read_click_counts
+from trainers.labels.events import ClickCounts, ClickRules, Shown, read_click_counts
 
-Floats = NDArray[np.float64]
+_Floats = NDArray[np.float64]
 
 LOOKS_OF_SHOWN = 4
 """A pair must have been examined, by the model, at least `min_impressions` / this many times."""
-SHARES = (0.2, 0.4, 0.6, 0.8)
+_SHARES = (0.2, 0.4, 0.6, 0.8)
 """Lowest rates of the grades 1 to 4, as shares of the best rate of the query."""
 
 _ROUNDS = 100
@@ -82,7 +82,7 @@ class Made:
 def labels_from_clicks(
     paths: Sequence[Path],
     folder: Path,
-    rules: Rules,
+    rules: ClickRules,
     access: AccessLog | None = None,
     *,
     replace: bool = False,
@@ -135,7 +135,7 @@ def _enough(
     pairs: Pairs,
     graded: Graded,
     known: NDArray[np.bool_],
-    rules: Rules,
+    rules: ClickRules,
     counts: dict[str, int],
 ) -> NDArray[np.int64]:
     asked = known[pairs.query]
@@ -204,7 +204,7 @@ def _labels(
 
 
 def _lineage(
-    paths: Sequence[Path], rules: Rules, click_counts: ClickCounts, counts: Mapping[str, int]
+    paths: Sequence[Path], rules: ClickRules, click_counts: ClickCounts, counts: Mapping[str, int]
 ) -> dict[str, Any]:
     return {
         "source": "clicks",
@@ -285,8 +285,8 @@ class Pairs:
     query: NDArray[np.int32]
     item: NDArray[np.int32]
     raw: NDArray[np.int64]
-    exposure: Floats
-    success: Floats
+    exposure: _Floats
+    success: _Floats
     bias: Mapping[int, float]
 
 
@@ -301,9 +301,9 @@ class Graded:
             between relevant and not.
     """
 
-    rate: Floats
+    rate: _Floats
     grade: NDArray[np.int8]
-    confidence: Floats
+    confidence: _Floats
 
 
 def weigh(click_counts: ClickCounts) -> Pairs:
@@ -365,11 +365,11 @@ def _pairs(shown: Shown) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.flatnonzero(new), np.cumsum(new) - 1
 
 
-def _sums(at: NDArray[Any], numbers: NDArray[Any]) -> Floats:
+def _sums(at: NDArray[Any], numbers: NDArray[Any]) -> _Floats:
     return np.asarray(np.bincount(at, numbers), np.float64)
 
 
-def _rate_by_position(shown: Shown) -> Floats:
+def _rate_by_position(shown: Shown) -> _Floats:
     clicked = _sums(shown.position, shown.clicked)
     times = _sums(shown.position, shown.shown)
     rates = np.divide(clicked, times, out=np.zeros_like(clicked), where=times > 0)
@@ -383,8 +383,8 @@ def _rate_by_position(shown: Shown) -> Floats:
 
 
 def _examined(
-    shown: Shown, of: NDArray[np.int64], clicked: Floats
-) -> tuple[Floats, dict[int, float]]:
+    shown: Shown, of: NDArray[np.int64], clicked: _Floats
+) -> tuple[_Floats, dict[int, float]]:
     """EM for the probability that a position is examined, and for attractiveness.
 
     The expectation step estimates how probably an unclicked item was examined.
@@ -410,7 +410,7 @@ def _examined(
     return exposed, bias
 
 
-def _looked(look: Floats, attractive: Floats) -> Floats:
+def _looked(look: _Floats, attractive: _Floats) -> _Floats:
     """P(looked at | not clicked)."""
     missed = np.maximum(1 - look * attractive, 1e-12)  # 0 where everything shown was clicked.
     return np.asarray(look * (1 - attractive) / missed, np.float64)
@@ -431,8 +431,8 @@ def grade(pairs: Pairs) -> Graded:
     best = np.full(int(pairs.query.max(initial=-1)) + 1, alpha / (alpha + beta))
     np.maximum.at(best, pairs.query, rate)
     share = rate / best[pairs.query]
-    grades = np.searchsorted(SHARES, share, side="right").astype(np.int8)
-    line = np.clip(SHARES[int(RELEVANT) - 1] * best[pairs.query], 1e-9, 1 - 1e-9)
+    grades = np.searchsorted(_SHARES, share, side="right").astype(np.int8)
+    line = np.clip(_SHARES[int(RELEVANT) - 1] * best[pairs.query], 1e-9, 1 - 1e-9)
     below = betainc(a, b, line)
     return Graded(rate, grades, np.where(grades >= RELEVANT, 1 - below, below))
 

@@ -25,7 +25,7 @@ from cogr.records import SPLITS, Dataset, Query
 from cogr.settings.indexing import KINDS
 from cogr.store import Store
 from indexers.generators import Completion, Generator, Request, make_generator
-from indexers.generators.judging import PAIR, Answers, Pair
+from indexers.generators.judging import PAIR, Answers, QueryItem
 from indexers.inspection import Retriever, runs_of
 from indexers.workspace import Workspace, generator_options, judging
 from trainers.labels import LEVELS, RELEVANT
@@ -53,7 +53,7 @@ _GRADE = re.compile(r"\{[^{}]*\"grade\"\s*:\s*\"(\w+)\"[^{}]*\}")
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedLabels:
     """What was written to a folder, a complete data set: how many labels of the judge, in all and
     by level; pairs judged, unreadable and so on; agreement with people, None with too few pairs.
     """
@@ -85,7 +85,7 @@ class Judged:
         )
 
 
-def parse(text: str) -> int | None:
+def parse_grade(text: str) -> int | None:
     """The grade of an answer: that of its JSON object, else the only level among its words; None
     where it names none, or several.
     """
@@ -156,7 +156,7 @@ class Judge:
         self._answers.ask(self._unanswered())
         answers = self._answers.read(self._requests)
         for request, answer in zip(self._requests, answers, strict=True):
-            grade = parse(answer.text) if isinstance(answer, Completion) else None
+            grade = parse_grade(answer.text) if isinstance(answer, Completion) else None
             if grade is not None:
                 self.grades[request.id] = grade
                 said = "pairs judged"
@@ -232,7 +232,7 @@ def _generator(workspace: Workspace, name: str | None) -> Generator:
     return make_generator(options, "query", workspace.dataset, workspace.store)
 
 
-def write(judge: Judge, folder: Path, *, replace: bool) -> Judged:
+def write_judged(judge: Judge, folder: Path, *, replace: bool) -> JudgedLabels:
     """Write a whole data set: items, queries with their splits, the labels of the judge and of
     people (relevant ones as good, others as bad), lineage.
     """
@@ -252,7 +252,7 @@ def write(judge: Judge, folder: Path, *, replace: bool) -> Judged:
     write_rows(Store(folder.absolute()), "items.jsonl", items)
     write_folder(folder, _queries(dataset, judge.queries, labels), labels, _lineage(judge, found))
     grades = Counter(row["grade"] for row in labels if row["source"] == "judge")
-    return Judged(
+    return JudgedLabels(
         folder,
         sum(grades.values()),
         {level: grades[at] for at, level in enumerate(LEVELS)},
@@ -326,7 +326,7 @@ def choose_queries(dataset: Dataset, most: int) -> list[Query]:
     return ordered[:most]
 
 
-def pool(workspace: Workspace, queries: Sequence[Query]) -> list[Pair]:
+def pool(workspace: Workspace, queries: Sequence[Query]) -> list[QueryItem]:
     """The pairs of queries and what retrievers find that nobody judged."""
     dataset = workspace.dataset
     rows = {item.id: row for row, item in enumerate(dataset.items)}
@@ -338,11 +338,11 @@ def pool(workspace: Workspace, queries: Sequence[Query]) -> list[Pair]:
             for id_ in found.get(query.id, ())[: DEPTHS[name]]:
                 found_by[id_].append(name)
         for id_ in sorted(found_by.keys() - dataset.judged.get(query.id, {}).keys()):
-            pairs.append(Pair(query, dataset.items[rows[id_]], tuple(found_by[id_])))
+            pairs.append(QueryItem(query, dataset.items[rows[id_]], tuple(found_by[id_])))
     return pairs
 
 
-def known_sample(dataset: Dataset, size: int) -> list[Pair]:
+def known_sample(dataset: Dataset, size: int) -> list[QueryItem]:
     """Pairs that people judged, drawn by a hash: half of them relevant where there are enough of
     both kinds.
     """
@@ -355,4 +355,4 @@ def known_sample(dataset: Dataset, size: int) -> list[Pair]:
     irrelevant = sides[1][: max(size // 2, size - len(sides[0]))]
     chosen = [*sides[0][: size - len(irrelevant)], *irrelevant]
     rows = {item.id: row for row, item in enumerate(dataset.items)}
-    return [Pair(query, dataset.items[rows[id_]]) for query, id_ in chosen]
+    return [QueryItem(query, dataset.items[rows[id_]]) for query, id_ in chosen]

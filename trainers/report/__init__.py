@@ -21,7 +21,7 @@ from cogr.errors import TrainingError
 from cogr.records import SIDES, SPLITS, Dataset, Say, Side, Split
 from cogr.snapshots import open_snapshot
 from indexers.generators.statistical.generator import latest_facts, told_f1
-from indexers.tables import Table, need, write_page
+from indexers.tables import Table, require_extra, write_page
 from indexers.telemetry.terminal import duration
 from indexers.workspace import Workspace
 from trainers.training.contest import (
@@ -50,7 +50,7 @@ Owners = dict[str, dict[Side, set[str]]]
 
 def check_extra() -> None:
     """Raise MissingExtraError where figures and pages can't be made."""
-    need("The report", "report", ("matplotlib", "jinja2"))
+    require_extra("The report", "report", ("matplotlib", "jinja2"))
 
 
 class StageLog(NamedTuple):

@@ -25,7 +25,7 @@ from cogr.settings import Settings
 
 Family = Literal["sparse", "dense", "generative", "keyword", "floor", "ceiling"]
 """The families of methods, in the order of the tables."""
-Ranked = Mapping[str, Sequence[tuple[str, float]]]
+Rankings = Mapping[str, Sequence[tuple[str, float]]]
 """Query id -> (item id, score), best first, ties by item id."""
 Sets = Mapping[str, Sequence[str]]
 """Query id -> ids of the retrieved set."""
@@ -102,10 +102,10 @@ class Fitted:
     bytes_an_item: float
     read: Callable[[Sequence[Query]], Sequence[Any]] = list
     model: bool = False
-    sets: Callable[[Ranked], Sets] | None = None
+    sets: Callable[[Rankings], Sets] | None = None
     said: str = ""
 
-    def rank(self, queries: Sequence[Query], depth: int) -> Ranked:
+    def rank(self, queries: Sequence[Query], depth: int) -> Rankings:
         """The rankings of some queries."""
         each = zip(queries, self.read(queries), strict=True)
         return {query.id: self.search(one, depth) for query, one in each}
@@ -198,10 +198,10 @@ def methods_named(names: str) -> list[str]:
     for name in own:
         method_of(name)
     rest = ",".join(name for name in names.split(",") if ":" not in name)
-    return [*(chosen(rest, METHODS, "method") if rest or not own else ()), *own]
+    return [*(selected_names(rest, METHODS, "method") if rest or not own else ()), *own]
 
 
-def chosen(names: str, known: Iterable[str], what: str) -> list[str]:
+def selected_names(names: str, known: Iterable[str], what: str) -> list[str]:
     """Names of a command line in the order of all: "all", or some with commas between them.
 
     Raises UserError for an unknown name.

@@ -22,11 +22,11 @@ from cogr.metrics import grades_of, set_figures, sets_of
 from cogr.records import SPLITS, Dataset, Query, Say
 from cogr.settings import Settings
 from cogr.store import Store
-from indexers.tables import need
+from indexers.tables import require_extra
 from indexers.workspace import Workspace
-from trainers.rivals import Fitted, Method, NotRunError, Params, Ranked, Task, method_of
+from trainers.rivals import Fitted, Method, NotRunError, Params, Rankings, Task, method_of
 from trainers.rivals.measuring import CUTS, DEPTH, checked_run, figures, ids_of, latencies, swept
-from trainers.rivals.results import Kept, MethodRow, Results, State, key_of, markdown
+from trainers.rivals.results import Kept, MethodRow, MethodState, Results, key_of, markdown
 from trainers.training.rounds import SET_APART, set_apart
 
 SWEPT = 1000
@@ -35,7 +35,7 @@ _TIMED_DEPTH = 100
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CompareOptions:
     """The options of the command, as `Project.compare` explains them."""
 
     methods: Sequence[str]
@@ -46,7 +46,7 @@ class Comparison:
     steps: int | None = None
 
 
-def compared(dataset: Dataset) -> Dataset:
+def with_dev_queries(dataset: Dataset) -> Dataset:
     """The data for all methods. Data without dev queries get some of the training queries as dev
     queries.
 
@@ -69,9 +69,9 @@ def compared(dataset: Dataset) -> Dataset:
 class Runner:
     """Runs one method after another and keeps finished rows."""
 
-    def __init__(self, workspace: Workspace, asked: Comparison, say: Say) -> None:
+    def __init__(self, workspace: Workspace, asked: CompareOptions, say: Say) -> None:
         self.settings: Settings = workspace.settings
-        self.dataset = compared(workspace.dataset)
+        self.dataset = with_dev_queries(workspace.dataset)
         self.asked, self._say = asked, say
         if apart := self.dataset.notes.get(SET_APART):
             say(f"no dev queries: {apart} training queries are set apart to choose by")
@@ -122,7 +122,7 @@ class Runner:
             rows.append(row)
         return rows
 
-    def _without(self, method: Method, state: State, reason: str) -> MethodRow:
+    def _without(self, method: Method, state: MethodState, reason: str) -> MethodRow:
         row = MethodRow(method.name, method.family, 0, state, " ".join(reason.split()))
         self._say(f"{method.name}: {'failed: ' * (state == 'failed')}{row.reason}")
         self.kept.keep(row)
@@ -162,7 +162,7 @@ class Runner:
         k, f1 = swept(run, self.dataset, dev)
         return f1, k
 
-    def _ranked(self, method: Method, fitted: Fitted, queries: Sequence[Query]) -> Ranked:
+    def _ranked(self, method: Method, fitted: Fitted, queries: Sequence[Query]) -> Rankings:
         depth = DEPTH if fitted.sets is None else max(DEPTH, len(self.dataset.items))
         return checked_run(method.name, fitted.rank(queries, depth), queries, depth)
 
@@ -170,7 +170,10 @@ class Runner:
         test = self.dataset.require("test")
         dev_f1, k = self._on_dev(method, fitted)
         whole = self._ranked(method, fitted, test)
-        run, cuts = {query: pairs[:DEPTH] for query, pairs in whole.items()}, dict[str, int]()
+        run, cuts = (
+            {query: pairs[:DEPTH] for query, pairs in whole.items()},
+            dict[str, int](),
+        )
         if fitted.sets is not None:
             sets = {"f1": fitted.sets(whole)}
         else:
@@ -199,7 +202,7 @@ class Runner:
         return row
 
 
-def run(workspace: Workspace, asked: Comparison, say: Say) -> Results:
+def run_comparison(workspace: Workspace, asked: CompareOptions, say: Say) -> Results:
     """Run the comparison and write compare.json and compare.md.
 
     Interrupted by Ctrl-C it writes the finished rows, and raises KeyboardInterrupt again.
@@ -209,7 +212,7 @@ def run(workspace: Workspace, asked: Comparison, say: Say) -> Results:
         DataError: no test queries, or no training queries.
         StorageError: the folder can't be written.
     """
-    need("cogr-train compare", "compare", ("bm25s", "scipy"))
+    require_extra("cogr-train compare", "compare", ("bm25s", "scipy"))
     runner, rows = Runner(workspace, asked, say), []
     try:
         for name in asked.methods:
@@ -218,13 +221,13 @@ def run(workspace: Workspace, asked: Comparison, say: Say) -> Results:
         say(f"{len(rows)} finished rows are kept in {asked.out}; --resume goes on from them.")
         raise
     finally:
-        results, folder = Results.of(rows, facts_of(runner)), runner.kept.folder
+        results, folder = Results.of(rows, _facts_of(runner)), runner.kept.folder
         folder.write_json("compare.json", results.as_dict())
         folder.write("compare.md", markdown(results).encode())
     return results
 
 
-def facts_of(runner: Runner) -> dict[str, Any]:
+def _facts_of(runner: Runner) -> dict[str, Any]:
     """The facts of a comparison: data, methods, command and date."""
     dataset, asked = runner.dataset, runner.asked
     apart = dataset.notes.get(SET_APART)

@@ -21,24 +21,23 @@ from cogr.store import Store
 from indexers.generators import Context
 from indexers.generators.extractive import Extractive, ExtractiveOptions
 from indexers.generators.statistical import MIN_QUERIES, READABILITY
-from indexers.generators.statistical.generator import Statistical, make
-from indexers.generators.statistical.generator import StatisticalOptions as Options
+from indexers.generators.statistical.generator import Statistical, StatisticalOptions
 from indexers.workspace import Workspace
 from trainers.rivals import Fitted, Method, NotRunError, Params, Task
 from trainers.rivals.measuring import ids_of
 from trainers.training.contest import Contender, contenders
 from trainers.training.rounds import DEFAULT_RUN, open_run, with_dev
 
-Weights = Mapping[str, float]
+_Weights = Mapping[str, float]
 """The keywords of a query with their weights, the query's own text among them."""
 
 
 def keyword_ranks(
-    mirror: Mirror, answers: Callable[[Sequence[Query]], Sequence[Weights]], **more: Any
+    mirror: Mirror, answers: Callable[[Sequence[Query]], Sequence[_Weights]], **more: Any
 ) -> Fitted:
     """Keywords of both sides: the mirror of the items', and the queries'."""
 
-    def search(weights: Weights, depth: int) -> list[tuple[str, float]]:
+    def search(weights: _Weights, depth: int) -> list[tuple[str, float]]:
         found = mirror.search(weights, depth)
         return list(zip(found.ids, found.scores.tolist(), strict=True))
 
@@ -48,7 +47,7 @@ def keyword_ranks(
     return Fitted(search, size, answers, sets=ids_of, **more)
 
 
-def weighted(query: Query, keywords: Sequence[str], weights: Weights) -> dict[str, float]:
+def weighted(query: Query, keywords: Sequence[str], weights: _Weights) -> dict[str, float]:
     """S ∪ {self} with weights, as a query snapshot has them."""
     return {word: weights.get(word, 1.0) for word in query_keywords(query.text, keywords)}
 
@@ -65,7 +64,7 @@ def fitted_generator(task: Task) -> Statistical:
         raise NotRunError(f"{MIN_QUERIES} labelled training queries", "bring labels")
     own = task.settings.generator.statistical.model_dump()
     context = Context("query", task.dataset, Store(task.work.parents[1] / "shared"))
-    return make(Options(**own, seed=task.seed), context)
+    return StatisticalOptions(**own, seed=task.seed).make(context)
 
 
 def item_keywords(
@@ -81,7 +80,7 @@ def item_keywords(
     return [keywords.of(number, chosen) for number in range(len(items))]
 
 
-def mirror_of(items: Sequence[Item], sets: Sequence[Sequence[str]]) -> Mirror:
+def _mirror_of(items: Sequence[Item], sets: Sequence[Sequence[str]]) -> Mirror:
     """The index of items by their keywords and titles."""
     own = [self_keyword(item.title) for item in items]
     return Mirror.from_sets([item.id for item in items], sets, own)
@@ -105,7 +104,7 @@ class StatisticalKeywords(Method):
             return [weighted(q, a.keywords, a.weights) for q, a in zip(queries, found, strict=True)]
 
         items = task.dataset.items
-        mirror = mirror_of(items, item_keywords(generator, items))
+        mirror = _mirror_of(items, item_keywords(generator, items))
         return keyword_ranks(mirror, answers, model=True)
 
 
@@ -129,7 +128,7 @@ class OracleKeywords(Method):
             found = select_keywords(relevant, keywords.writable, limit=K_MAX, forced=forced)
             return weighted(query, [keywords.keywords[number] for number in found.keywords], {})
 
-        mirror = mirror_of(items, item_keywords(generator, items))
+        mirror = _mirror_of(items, item_keywords(generator, items))
         return keyword_ranks(mirror, lambda asked: [*map(chosen, asked)])
 
 
@@ -151,7 +150,7 @@ class ExtractiveKeywords(Method):
             return weighted(query, spelled(counted.of_query(query.text)), {})
 
         sets = [spelled(counted.of_item(item).tolist()) for item in items]
-        return keyword_ranks(mirror_of(items, sets), lambda asked: [*map(answer, asked)])
+        return keyword_ranks(_mirror_of(items, sets), lambda asked: [*map(answer, asked)])
 
 
 # A training run of the store
@@ -172,7 +171,7 @@ class Cogr(Method):
         rows = open_snapshot(workspace.store, best.queries)
         weights = workspace.settings.keywords.weights
 
-        def answers(asked: Sequence[Query]) -> list[Weights]:
+        def answers(asked: Sequence[Query]) -> list[_Weights]:
             found = rows_of_queries(asked, rows, unknown=True, weights=weights)
             return [found[query.id].weighted for query in asked]
 

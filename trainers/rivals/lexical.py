@@ -17,7 +17,7 @@ from cogr.matching import bm25 as lucene
 from cogr.metrics import best_head
 from cogr.records import Item, Query
 from indexers.text import Lexical
-from trainers.rivals import Fitted, Method, Params, Ranked, Sets, Task, best, grid
+from trainers.rivals import Fitted, Method, Params, Rankings, Sets, Task, best, grid
 from trainers.rivals.keyword import fitted_generator, item_keywords
 from trainers.rivals.measuring import DEPTH, ids_of
 
@@ -28,7 +28,7 @@ PARAMETERS = (
 """Pairs (k1, b) to try: the defaults of bm25s, Lucene and Anserini, and others around them."""
 _LABEL_BYTES = 8
 _MIN_ASKED = 2
-Texts = Sequence[Sequence[str]]
+_Texts = Sequence[Sequence[str]]
 """Stems of each text, in order."""
 
 
@@ -39,7 +39,7 @@ def by_words(lexical: Lexical) -> Fitted:
     return Fitted(lambda query, depth: lexical.best(lexical.scores(query.text), depth), size)
 
 
-class BM25(Method):
+class BM25Search(Method):
     """BM25 over title and text, by bm25s."""
 
     seeded = False
@@ -101,7 +101,7 @@ class Nearest(Method):
         return Fitted(votes, (_LABEL_BYTES * labels + index.size_bytes) / len(task.dataset.items))
 
 
-class PerfectCutoff(BM25):
+class PerfectCutoff(BM25Search):
     """BM25 with the best cutoff for each query, by the labels."""
 
     family = "ceiling"
@@ -109,7 +109,7 @@ class PerfectCutoff(BM25):
     def fit(self, task: Task, params: Params) -> Fitted:
         plain, relevant = super().fit(task, params), task.dataset.relevant
 
-        def sets(run: Ranked) -> Sets:
+        def sets(run: Rankings) -> Sets:
             heads = ids_of(run, DEPTH)
             return {id_: ids[: best_head(ids, relevant[id_])] for id_, ids in heads.items()}
 
@@ -130,7 +130,7 @@ def stems_of(texts: Sequence[str]) -> list[list[str]]:
 
 
 def learned_synonyms(
-    asked: Texts, relevant: Sequence[Sequence[int]], items: Texts, most: int, least_share: float
+    asked: _Texts, relevant: Sequence[Sequence[int]], items: _Texts, most: int, least_share: float
 ) -> dict[str, list[str]]:
     """Stem of a query word -> stems that are frequent in the relevant items of queries with that
     word, best first.
@@ -163,7 +163,7 @@ def learned_synonyms(
     return found
 
 
-def _counts(texts: Texts, vocabulary: Mapping[str, int]) -> Any:
+def _counts(texts: _Texts, vocabulary: Mapping[str, int]) -> Any:
     """How often each text has each stem: sparse, (texts, stems)."""
     import scipy.sparse as sp
 
@@ -178,7 +178,7 @@ class SynonymIndex:
     """
 
     def __init__(
-        self, ids: Sequence[str], stems: Texts, synonyms: Mapping[str, Sequence[str]]
+        self, ids: Sequence[str], stems: _Texts, synonyms: Mapping[str, Sequence[str]]
     ) -> None:
         order = sorted(range(len(ids)), key=ids.__getitem__)
         self._ids, self._synonyms = [ids[at] for at in order], synonyms

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cogr.errors import UserError
 from cogr.metrics import Figures, measure, set_figures, sets_of, sweep_cutoff
 from cogr.records import Dataset, Query
-from trainers.rivals import Fitted, Ranked, Sets
+from trainers.rivals import Fitted, Rankings, Sets
 
 DEPTH = 1000
 """Length of rankings: enough for the largest cutoffs and rank metrics of the tables."""
@@ -27,7 +27,7 @@ _TIMED = 100
 
 
 def checked_run(
-    name: str, found: Ranked, queries: Sequence[Query], depth: int
+    name: str, found: Rankings, queries: Sequence[Query], depth: int
 ) -> dict[str, list[tuple[str, float]]]:
     """A method's rankings in total order: score descending, then item id; an entry for each query.
 
@@ -46,7 +46,7 @@ def checked_run(
     return run
 
 
-def ids_of(run: Ranked, most: int | None = None) -> dict[str, list[str]]:
+def ids_of(run: Rankings, most: int | None = None) -> dict[str, list[str]]:
     """The rankings without their scores; the first items of each, where `most` is given."""
     return {query: [id_ for id_, _ in pairs[:most]] for query, pairs in run.items()}
 
@@ -55,7 +55,7 @@ CUTS = ("f1", "dev_cut_f1")
 """F1 by the number of items that is best on the training queries, and on dev."""
 
 
-def swept(run: Ranked, dataset: Dataset, queries: Sequence[Query]) -> tuple[int, float]:
+def swept(run: Rankings, dataset: Dataset, queries: Sequence[Query]) -> tuple[int, float]:
     """The number of items that maximises F1 on these queries, and that F1; `run` has their
     rankings.
     """
@@ -67,7 +67,7 @@ def swept(run: Ranked, dataset: Dataset, queries: Sequence[Query]) -> tuple[int,
 
 
 def figures(
-    dataset: Dataset, queries: Sequence[Query], sets: Mapping[str, Sets], run: Ranked
+    dataset: Dataset, queries: Sequence[Query], sets: Mapping[str, Sets], run: Rankings
 ) -> Figures:
     """Every figure of a run, per query: those of `cogr.metrics.measure`, and F1 of each further
     cut.

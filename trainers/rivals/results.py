@@ -21,12 +21,12 @@ from cogr.records import SPLITS, Dataset
 from cogr.settings import Settings
 from cogr.store import Store
 from indexers.tables import Table
-from trainers.rivals import Family, Ranked
+from trainers.rivals import Family, Rankings
 from trainers.rivals.measuring import CUTS, holm, paired_p
 
 SIGNIFICANT = 0.05
 _MARK = "comparison.json"
-State = Literal["done", "not run", "failed"]
+MethodState = Literal["done", "not run", "failed"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class MethodRow:
     method: str
     family: Family
     seed: int
-    state: State
+    state: MethodState
     reason: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     cuts: Mapping[str, int] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Kept:
         path = f"rows/{row.method}.{row.seed}.json"
         self.folder.write_json(path, {"key": self.key, **asdict(row)})
 
-    def keep_run(self, row: MethodRow, run: Ranked) -> None:
+    def keep_run(self, row: MethodRow, run: Rankings) -> None:
         """Write a run as TREC has it: query, Q0, item, rank, score, name. Raises StorageError."""
         name = f"{row.method}.{row.seed}"
         lines = [

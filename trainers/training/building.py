@@ -35,10 +35,10 @@ from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace, generator_options
 from trainers.training import ranks
 from trainers.training.checkpoints import saved_folder
-from trainers.training.inputs import Inputs, Wrote, counts_of
+from trainers.training.inputs import Inputs, Wrote, snapshot_counts
 
 _PASSES = 3
-Sets = Mapping[str, Sequence[str]]
+_Sets = Mapping[str, Sequence[str]]
 """Entity id -> its keyword set."""
 
 
@@ -93,13 +93,13 @@ def build_index(inputs: Inputs, side: Side) -> Wrote:
     does its share of the answers alone.
     """
     if (kept := _kept_items(inputs, side)) is not None:
-        return Wrote(kept, counts_of(inputs.snapshot(kept)))
+        return Wrote(kept, snapshot_counts(inputs.snapshot(kept)))
     build, barrier = _build(inputs, side), inputs.run.folder("trainer")
     if not ranks.is_first():
         write_share(inputs.workspace, build, barrier)
         return Wrote("", {})
     built = build_snapshot(inputs.workspace, build, barrier)
-    return Wrote(built.id, counts_of(built))
+    return Wrote(built.id, snapshot_counts(built))
 
 
 def _kept_items(inputs: Inputs, side: Side) -> str | None:
@@ -188,12 +188,12 @@ class Acceptance(NamedTuple):
     of F over the training queries, by the weights of the queries.
     """
 
-    accepted: Sets
+    accepted: _Sets
     before: float
     realised: float
 
 
-def accept(train: World, new: Sets, *, everything: bool = False) -> Acceptance:
+def accept(train: World, new: _Sets, *, everything: bool = False) -> Acceptance:
     """Choose among new item sets, given a world whose item mirror has the old sets.
 
     At its turn an item takes its new set where that does not lower training F1; the most promising
@@ -228,7 +228,7 @@ def accept_items(inputs: Inputs) -> Wrote:
     """The round's item snapshot: accepted new sets, and the old sets of all other items."""
     old = inputs.snapshot(inputs.before.items)
     if inputs.settings.variant == "frozen-items":
-        return Wrote(old.id, counts_of(old))
+        return Wrote(old.id, snapshot_counts(old))
     new = inputs.snapshot(inputs.round.output("index-item"))
     train = inputs.world(inputs.mirror(old.id), inputs.mirror(inputs.round.queries))
     kept = old.by_id
@@ -250,4 +250,4 @@ def accept_items(inputs: Inputs) -> Wrote:
         parent=old.id, notes={"generated": new.id, **lineage, **notes}
     )
     written = write_snapshot(inputs.workspace.store, "item", rows, provenance, new.manifest.fields)
-    return Wrote(written.id, {**notes, **counts_of(written)})
+    return Wrote(written.id, {**notes, **snapshot_counts(written)})

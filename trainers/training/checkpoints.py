@@ -248,7 +248,7 @@ def train(trainer: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     """A trained model, not yet saved, with the notes of its training."""
 
     trainer: Any
@@ -279,7 +279,7 @@ class Trained:
             self.trainer.save_model(self.trainer.args.output_dir)
 
 
-def save_side(inputs: Inputs, side: Side, trained: Trained) -> Wrote:
+def save_side(inputs: Inputs, side: Side, trained: TrainedModel) -> Wrote:
     """Save a trained model. The first process saves; the others take part where each holds a share
     of the weights.
     """

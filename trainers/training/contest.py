@@ -28,7 +28,7 @@ from indexers.release import release
 from indexers.release.gate import HeldOutF1
 from indexers.tables import Table
 from indexers.workspace import Workspace
-from trainers.evaluation import bm25, figures_of_pair
+from trainers.evaluation import bm25, split_figures
 from trainers.training.building import Build, build_snapshot
 from trainers.training.rounds import Round, Run, State, dev_f1, is_set_apart
 
@@ -183,7 +183,7 @@ def _with_distilled(workspace: Workspace, state: State, found: Rivals, say: Say)
     names = " and ".join(round_name(done.number) for done in rounds)
     say(f"measuring distilled: statistical with {names} as evidence")
     items, queries = found.statistical.items, _distilled_queries(workspace, evidence)
-    figures = figures_of_pair(workspace, items, queries, _SPLITS)
+    figures = split_figures(workspace, items, queries, _SPLITS)
     pair = Contender(DISTILLED, items, queries, figures)
     return replace(found, distilled=pair, evidence=evidence)
 
@@ -240,7 +240,7 @@ def generated_pair(
     items, queries = (
         build_snapshot(workspace, Build(side, 0, None, generator)).id for side in reversed(SIDES)
     )
-    return Contender(generator, items, queries, figures_of_pair(workspace, items, queries, splits))
+    return Contender(generator, items, queries, split_figures(workspace, items, queries, splits))
 
 
 def to_serve(workspace: Workspace, chosen: Contender) -> Contender:

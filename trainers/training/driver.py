@@ -45,14 +45,14 @@ from trainers.training.rounds import Round, Run, StageName, State, judged_by, wi
 from trainers.training.stage import (
     OUT_OF_MEMORY,
     SHARED,
-    Failure,
     Launcher,
     Poll,
+    StageFailure,
     error_file,
     stages_of_start,
 )
 
-LOOK_SECONDS = 0.1
+_LOOK_SECONDS = 0.1
 MAX_HALVINGS = 3
 _BY_STATUS: dict[int, type[CogrError]] = {1: CheckFailedError, 2: TrainingError, 3: ServiceError}
 
@@ -178,7 +178,7 @@ class Driver:
 
     @contextmanager
     def _locked(self, doing: str) -> Iterator[None]:
-        prometheus.serve(self.workspace.settings.metrics)
+        prometheus.serve_metrics(self.workspace.settings.metrics)
         with self.run.store.lock(f"run-{self.run.name}", doing):
             self.run.check(self.workspace)
             self.run.store.sweep()
@@ -199,7 +199,7 @@ class Driver:
                 failure = self._process(current, 0)
                 if failure is not None and failure.status != OUT_OF_MEMORY:
                     raise _error(self._under_way(current), failure)
-            time.sleep(LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS)
             state = self.run.state()
         return state.finished[-1]
 
@@ -222,14 +222,14 @@ class Driver:
             halvings = 0 if state != before else halvings
             if failure is None and state != before:
                 continue
-            stage, failure = self._under_way(current), failure or Failure(status=0)
+            stage, failure = self._under_way(current), failure or StageFailure(status=0)
             again = failure.status == OUT_OF_MEMORY and stage.startswith("train-")
             if not again or halvings == MAX_HALVINGS:
                 raise _error(stage, failure)
             self._say(f"{stage} ran out of memory: once more with half the micro batch")
             halvings += 1
 
-    def _process(self, current: Round, halvings: int) -> Failure | None:
+    def _process(self, current: Round, halvings: int) -> StageFailure | None:
         """Start one process for the next stages of a round, and report which it does. Returns its
         failure, if any.
 
@@ -246,10 +246,10 @@ class Driver:
                 if not self._followed(poll, current.number, stage):
                     break
             while (status := poll()) is None:
-                time.sleep(LOOK_SECONDS)
+                time.sleep(_LOOK_SECONDS)
         if status == 0:
             return None
-        failure = Failure.of(self.run) or Failure(status=status)
+        failure = StageFailure.of(self.run) or StageFailure(status=status)
         if failure.status in (INTERRUPTED, -signal.SIGINT):
             raise KeyboardInterrupt
         return failure
@@ -264,7 +264,7 @@ class Driver:
             while not self._is_finished(number, stage):
                 if poll() is not None:
                     return self._is_finished(number, stage)
-                time.sleep(LOOK_SECONDS)
+                time.sleep(_LOOK_SECONDS)
         return True
 
     def _is_finished(self, number: int, stage: StageName) -> bool:
@@ -276,7 +276,7 @@ class Driver:
         return (found[0] if found else current).next_stage or current.plan[-1]
 
 
-def _error(stage: StageName, failure: Failure) -> CogrError:
+def _error(stage: StageName, failure: StageFailure) -> CogrError:
     if failure.message:
         return _BY_STATUS.get(failure.status, UserError)(failure.message)
     if failure.status == OUT_OF_MEMORY:

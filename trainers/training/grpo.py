@@ -24,7 +24,7 @@ from cogr.rewards import Reward, World, load_reward
 from indexers.generators.model_folders import encode
 from trainers.training.building import keywords_of, prompts_of
 from trainers.training.checkpoints import (
-    Trained,
+    TrainedModel,
     as_callback,
     base_folder,
     load_model,
@@ -123,7 +123,7 @@ def _learner() -> Any:
     return Learner
 
 
-def run_grpo(inputs: Inputs, side: Side) -> Trained:
+def run_grpo(inputs: Inputs, side: Side) -> TrainedModel:
     """Train and return the model.
 
     Raises TrainingError for a set-up that can't work, a reward that fails, a loss that is NaN or
@@ -141,7 +141,7 @@ def run_grpo(inputs: Inputs, side: Side) -> Trained:
             "The model gives probabilities that are not numbers: the training has diverged; lower "
             "the learning rate."
         ) from error
-    return Trained(trainer, {"prompts": len(trainer.train_dataset), **log.notes})
+    return TrainedModel(trainer, {"prompts": len(trainer.train_dataset), **log.notes})
 
 
 class CompletionScorer:

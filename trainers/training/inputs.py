@@ -115,7 +115,7 @@ class Wrote:
     notes: Mapping[str, Any]
 
 
-def counts_of(snapshot: Snapshot) -> dict[str, Any]:
+def snapshot_counts(snapshot: Snapshot) -> dict[str, Any]:
     """The counts of a snapshot, for the notes of the stage that wrote it."""
     manifest = snapshot.manifest
     return {

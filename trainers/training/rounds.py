@@ -27,7 +27,7 @@ from cogr.errors import TrainingError
 from cogr.keywords import NORMALISER
 from cogr.records import Dataset, Query, Split
 from cogr.settings import Settings, leaves
-from cogr.settings.training import Rules
+from cogr.settings.training import RulesName
 from cogr.store import Store
 from indexers.workspace import Workspace
 
@@ -35,7 +35,7 @@ StageName = Literal[
     "targets", "train-item", "train-query", "index-item", "index-query", "accept-items", "evaluate"
 ]
 
-Verdict = Literal["accepted", "rejected"]
+RoundVerdict = Literal["accepted", "rejected"]
 
 SFT_STAGES: tuple[StageName, ...] = (
     "targets",
@@ -57,7 +57,7 @@ ROUND_STAGES: tuple[StageName, ...] = (
 )
 """Every later round (paper, algorithm 2). Publishing comes after it: nothing builds upon that."""
 
-FORMAT = 1
+_FORMAT = 1
 
 
 class _Record(BaseModel):
@@ -83,7 +83,7 @@ class Round(_Record):
 
     number: int
     stages: tuple[StageRecord, ...] = ()
-    verdict: Verdict | None = None
+    verdict: RoundVerdict | None = None
     reason: str = ""
 
     @property
@@ -185,7 +185,7 @@ class State(_Record):
         return self.model_copy(update={"rounds": (*self.rounds, Round(number=len(self.rounds)))})
 
     def with_stage(
-        self, stage: StageRecord, verdict: Verdict | None = None, reason: str = ""
+        self, stage: StageRecord, verdict: RoundVerdict | None = None, reason: str = ""
     ) -> State:
         """The state with one more finished stage in the round under way."""
         *before, last = self.rounds
@@ -210,8 +210,8 @@ def dev_f1(figures: Mapping[str, Any]) -> float | None:
 
 
 def verdict(
-    rules: Rules, tolerance: float, base: Round | None, done: StageRecord
-) -> tuple[Verdict, str]:
+    rules: RulesName, tolerance: float, base: Round | None, done: StageRecord
+) -> tuple[RoundVerdict, str]:
     """Whether a round is accepted or rejected, and the reason.
 
     Without dev queries, or by the paper's rules, every round is accepted.
@@ -386,7 +386,7 @@ def begun_with(workspace: Workspace) -> dict[str, Any]:
     """What a run is begun with and may not change."""
     dataset = with_dev(workspace).dataset
     return {
-        "format": FORMAT,
+        "format": _FORMAT,
         "normaliser": NORMALISER,
         "dataset": dataset.name,
         "dataset_hash": dataset.dataset_hash,

@@ -15,7 +15,7 @@ from cogr.prompts import Prompt
 from cogr.records import SIDES, Entity, Side
 from cogr.settings.training import ItemsFrom, TrainingSettings
 from indexers.generators.model_folders import context_length, resolve_model
-from trainers.tiny import texts_of, tiny_model
+from trainers.tiny import catalogue_texts, tiny_model
 from trainers.training import ranks
 from trainers.training.building import (
     Build,
@@ -25,7 +25,7 @@ from trainers.training.building import (
     write_share,
 )
 from trainers.training.checkpoints import (
-    Trained,
+    TrainedModel,
     as_callback,
     base_folder,
     based,
@@ -130,7 +130,7 @@ def base_model(inputs: Inputs) -> str:
     if settings.model != "tiny":
         trainable_tokenizer(resolve_model(settings.model))
         return settings.model
-    texts = texts_of(inputs.workspace.dataset)
+    texts = catalogue_texts(inputs.workspace.dataset)
     return save_model(inputs.run, "base", lambda folder: tiny_model(folder, texts, settings.seed))
 
 
@@ -171,7 +171,7 @@ def run_sft(
     settings: TrainingSettings,
     folder: Path,
     halvings: int = 0,
-) -> Trained:
+) -> TrainedModel:
     """Train on prompts and their keyword sets, and return the model. Step figures go to `path`,
     checkpoints to `folder`.
 
@@ -206,4 +206,4 @@ def run_sft(
     with log:
         train(trainer)
     notes = {"examples": len(examples), "too_long": len(made) - len(examples), **log.notes}
-    return Trained(trainer, notes)
+    return TrainedModel(trainer, notes)

@@ -32,7 +32,7 @@ from cogr.settings.training import TrainingSettings
 from cogr.store import Store, storage_errors
 from indexers.telemetry import logs
 from indexers.workspace import Workspace
-from trainers.evaluation import figures_of_pair
+from trainers.evaluation import split_figures
 from trainers.training import ranks
 from trainers.training.building import accept_items, build_index
 from trainers.training.checkpoints import save_side
@@ -69,14 +69,14 @@ Poll = Callable[[], int | None]
 
 
 @dataclass(frozen=True)
-class Failure:
+class StageFailure:
     """The failure of a process: exit status, and an error sentence if it left one."""
 
     status: int
     message: str = ""
 
     @classmethod
-    def of(cls, run: Run) -> Failure | None:
+    def of(cls, run: Run) -> StageFailure | None:
         """The failure that a process wrote; None where it wrote none, or died while writing."""
         with suppress(OSError, ValueError):
             return cls(**json.loads(error_file(run).read_bytes()))
@@ -249,7 +249,7 @@ def train_side(inputs: Inputs, side: Side) -> Wrote:
 def evaluate_round(inputs: Inputs) -> Wrote:
     """P, R and F1 of the round's pair on every split that has queries."""
     round_ = inputs.round
-    return Wrote("", figures_of_pair(inputs.workspace, round_.items, round_.queries))
+    return Wrote("", split_figures(inputs.workspace, round_.items, round_.queries))
 
 
 WORK: Mapping[StageName, Callable[[Inputs], Wrote]] = {

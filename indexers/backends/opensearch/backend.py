@@ -49,12 +49,12 @@ from indexers.backends.opensearch.indexes import (
 )
 from indexers.backends.opensearch.search import KEYWORDS, OWN, Fields
 from indexers.backends.opensearch.serving import (
-    Answer,
+    IndexAnswers,
     aliased,
     count_of,
-    fields_of,
     pair_of,
     request_of,
+    served_fields,
     with_count,
 )
 
@@ -241,7 +241,7 @@ class OpenSearchBackend:
     def _place_of(self, snapshot: str) -> tuple[str, Fields]:
         item = self.pair().item if self._into.index and side_of(snapshot) == "item" else None
         if item and item.snapshot == snapshot:
-            return item.index, fields_of(self._into, item)
+            return item.index, served_fields(self._into, item)
         return pushed_index(self.cluster, snapshot).name, OWN[side_of(snapshot)]
 
     def _titled(self, found: SearchResult, snapshot: str) -> SearchResult:
@@ -271,10 +271,10 @@ class OpenSearchBackend:
         """Close the connections."""
         self.cluster.close()
 
-    def _asked(self, into: IntoSettings) -> Answer:
+    def _asked(self, into: IntoSettings) -> IndexAnswers:
         path, params = request_of(self.prefix, into)
         doing = f"looking at what serves by the prefix {self.prefix}"
-        found: Answer = self.cluster.call("GET", path, params=params, doing=doing)
+        found: IndexAnswers = self.cluster.call("GET", path, params=params, doing=doing)
         return found
 
     def _aliased(self) -> _Aliased:

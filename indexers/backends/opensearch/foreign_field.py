@@ -199,7 +199,7 @@ def _map(cluster: Cluster, target: Target, name: str, made: dict[str, Any], doin
 
 SWEEPS = 10
 """Most sweeps. If documents still lack the field, another program keeps replacing them."""
-SHOWN = 10
+_SHOWN = 10
 """Most ids of a kind that are named."""
 LOW = 0.9
 """A smaller share of documents with keywords is worth a warning."""
@@ -225,7 +225,7 @@ class Coverage:
     def add(self, kind: str, id_: str) -> None:
         """Count one more of a kind."""
         setattr(self, kind, getattr(self, kind) + 1)
-        if kind != "covered" and len(named := self.first.setdefault(kind, [])) < SHOWN:
+        if kind != "covered" and len(named := self.first.setdefault(kind, [])) < _SHOWN:
             named.append(id_)
 
     @property
@@ -340,7 +340,7 @@ def scroll(
         cluster.call("DELETE", "/_search/scroll", body=gone, doing=doing, missing_ok=True)
 
 
-def compare(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Coverage:
+def compare_field(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Coverage:
     """Compare every document with the snapshot. Memory: a page of documents, and a bit an item."""
     found, met = Coverage(), BitMap()
     refresh(cluster, target.index)
@@ -358,5 +358,5 @@ def compare(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Cove
         found.add("covered" if same else "lacking" if lacks else "different", hit["_id"])
     found.absent = len(mirror) - len(met)
     absent = (mirror.ids[place] for place in range(len(mirror)) if place not in met)
-    found.first |= {"absent": [*islice(absent, SHOWN)]} if found.absent else {}
+    found.first |= {"absent": [*islice(absent, _SHOWN)]} if found.absent else {}
     return found

@@ -24,8 +24,8 @@ from indexers.text import (
     CODE_WORD,
     MAX_CODE,
     MIN_CODE,
-    RULES,
     SIGNS,
+    SPELLING_RULES,
     UNITS,
     Analyser,
     is_language,
@@ -46,7 +46,7 @@ text, and one in one spelling (`spelled`).
 OWN_CODES = "cogr_codes"
 """The one that reads part numbers; that of a query is its name and `_asked`."""
 SPACE = "\\u0020"
-Document = dict[str, Any]
+_Document = dict[str, Any]
 _ROWS = 1024
 CODES = "*.codes"
 """The fields of part numbers: in titles, ids, and texts of extra fields."""
@@ -155,7 +155,7 @@ def analysis(analyser: Analyser) -> dict[str, Any]:
     units = [f"{unit} => {name}" for unit, name in UNITS.items()]
     rules = {
         f"rule_{number:02}": _replacing(rule, with_)
-        for number, (rule, with_) in enumerate((*RULES, _APART))
+        for number, (rule, with_) in enumerate((*SPELLING_RULES, _APART))
     }
     words = {"tokenizer": "standard", "char_filter": ["signs", *rules]}
     snowball = {"type": "snowball", "language": analyser.stemmer.capitalize()}
@@ -182,7 +182,9 @@ def analysis(analyser: Analyser) -> dict[str, Any]:
 def spelled(
     documents: Iterable[tuple[str, Mapping[str, Any] | None]], meta: Mapping[str, Any]
 ) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
-    """Documents as an index of this `_meta` reads whole texts: in one spelling, by `RULES`."""
+    """Documents with whole texts in the spelling that an index of this `_meta` reads
+    (`SPELLING_RULES`).
+    """
     named = meta.get("text_analyzer", "")
     analyser = Analyser(named) if named and is_language(named) else None
     for id_, one in documents:
@@ -249,7 +251,7 @@ def meta_of(manifest: Manifest, analyser: str = "") -> dict[str, Any]:
 
 def documents(
     snapshot: Snapshot, numbers: Collection[int] | None = None
-) -> Iterator[tuple[str, Document]]:
+) -> Iterator[tuple[str, _Document]]:
     """(id, document) of every entity in id order, streaming; or only of rows of these numbers.
 
     `keywords` is S ∪ {self}: S in generation order, then the own text's keyword unless S has it. A
@@ -260,7 +262,7 @@ def documents(
     return documents_of(snapshot.rows(numbers), snapshot.side, texts_of(snapshot))
 
 
-def documents_of(rows: Iterable[Row], side: Side, kept: Texts) -> Iterator[tuple[str, Document]]:
+def documents_of(rows: Iterable[Row], side: Side, kept: Texts) -> Iterator[tuple[str, _Document]]:
     """(id, document) of rows; with the texts of items, where some are kept. Raises SnapshotError
     where texts are lost.
     """
@@ -272,8 +274,8 @@ def documents_of(rows: Iterable[Row], side: Side, kept: Texts) -> Iterator[tuple
             yield row.id, _document(side, row) | whole
 
 
-def _document(side: Side, row: Row) -> Document:
-    made: Document = {
+def _document(side: Side, row: Row) -> _Document:
+    made: _Document = {
         f"{side}_id": row.id,
         "keywords": [one for one in dict.fromkeys((*row.keywords, row.self_keyword)) if one],
         "text": row.text,

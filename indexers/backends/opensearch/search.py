@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 KEYWORDS = "keywords"
 """The field of our own indexes that holds keywords."""
-PAGE = 10_000
+_PAGE = 10_000
 """The default of `index.max_result_window`."""
 _UNSHOWN = [
     "item_id",
@@ -209,9 +209,9 @@ def top(
     Raises UserError for more hits than a cluster returns in one answer, and as `query_body` and
     `ask`.
     """
-    if size > PAGE:
+    if size > _PAGE:
         raise UserError(
-            f"A search gives at most {PAGE} hits, but {size} were asked for; give a smaller size."
+            f"A search gives at most {_PAGE} hits, but {size} were asked for; give a smaller size."
         )
     body = {
         **search_body(keywords, size, words, fields),
@@ -233,7 +233,7 @@ def everything(
     fields: Fields = OWN["item"],
 ) -> SearchResult:
     """The whole retrieved set, ids and scores only."""
-    body = {**search_body(keywords, PAGE, words, fields, set_only=True), "_source": False}
+    body = {**search_body(keywords, _PAGE, words, fields, set_only=True), "_source": False}
     found = list(_pages(cluster, index, body))
     above = TIER if words else 0.0
     scores = [score - above for score in float32s([hit["sort"][0] for hit in found])]

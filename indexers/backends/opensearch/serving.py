@@ -23,7 +23,7 @@ from indexers.backends.opensearch.foreign_field import field_in, snapshot_of
 from indexers.backends.opensearch.indexes import alias_name
 from indexers.backends.opensearch.search import OWN, Fields
 
-Answer = Mapping[str, Mapping[str, Any]]
+IndexAnswers = Mapping[str, Mapping[str, Any]]
 """Index -> what the cluster said of it."""
 _SIDE = TypeAdapter(ServedSide)
 _READ = ("settings.index.uuid", "aliases", "mappings._meta")
@@ -44,7 +44,7 @@ def request_of(prefix: str, into: IntoSettings) -> tuple[str, dict[str, str]]:
     }
 
 
-def aliased(found: Answer, prefix: str) -> dict[Side, list[str]]:
+def aliased(found: IndexAnswers, prefix: str) -> dict[Side, list[str]]:
     """The indexes that each side's alias names. Raises ServiceError where an index has the alias'
     name, or the alias names an index that CoGR did not write.
     """
@@ -66,7 +66,7 @@ def aliased(found: Answer, prefix: str) -> dict[Side, list[str]]:
     return sides
 
 
-def pair_of(found: Answer, prefix: str, into: IntoSettings) -> Pair:
+def pair_of(found: IndexAnswers, prefix: str, into: IntoSettings) -> Pair:
     """What serves; a side whose alias names several indexes is absent. Raises ServiceError as
     `aliased`, and where an index has an unreadable `_meta`.
     """
@@ -79,7 +79,7 @@ def pair_of(found: Answer, prefix: str, into: IntoSettings) -> Pair:
     return Pair(item, sides.get("query"), (*flaws, *ambiguous(found, prefix)))
 
 
-def ambiguous(found: Answer, prefix: str) -> list[str]:
+def ambiguous(found: IndexAnswers, prefix: str) -> list[str]:
     """A sentence for each alias that names several indexes. Raises ServiceError as `aliased`."""
     return [
         f"the alias {alias_name(prefix, side)} names {' and '.join(names)} at once"
@@ -97,7 +97,7 @@ def _by_meta(name: str, meta: Mapping[str, Any]) -> ServedSide:
         ) from error
 
 
-def _by_field(found: Answer, into: IntoSettings) -> tuple[ServedSide | None, Sequence[str]]:
+def _by_field(found: IndexAnswers, into: IntoSettings) -> tuple[ServedSide | None, Sequence[str]]:
     names = [n for n, index in found.items() if into.index in (n, *index.get("aliases", {}))]
     if len(names) != 1:
         return None, [f"{into.index} names {' and '.join(sorted(names)) or 'no index'}"]
@@ -117,7 +117,7 @@ def _by_field(found: Answer, into: IntoSettings) -> tuple[ServedSide | None, Seq
     ]
 
 
-KEPT = 0.95
+_KEPT = 0.95
 """Share of the documents with keywords at least, of what it was when they were published. New
 products have none until the next publish.
 """
@@ -136,7 +136,7 @@ def with_count(pair: Pair, answer: Mapping[str, Any]) -> Pair:
     """A pair with its coverage, and what that says."""
     every, held = answer["hits"]["total"]["value"], answer["aggregations"]["held"]["doc_count"]
     share = held / max(1, every)
-    if pair.item is None or share >= KEPT * pair.item.covered:
+    if pair.item is None or share >= _KEPT * pair.item.covered:
         return replace(pair, coverage=share)
     told = (
         f"only {held} of {every} documents of {pair.item.index} have keywords, at the publish "
@@ -147,7 +147,7 @@ def with_count(pair: Pair, answer: Mapping[str, Any]) -> Pair:
     return replace(pair, coverage=share, warnings=(*pair.warnings, told))
 
 
-def fields_of(into: IntoSettings, item: ServedSide | None) -> Fields:
+def served_fields(into: IntoSettings, item: ServedSide | None) -> Fields:
     """The fields in which what serves is searched: of CoGR's own index, or of the team's."""
     if not into.index:
         return OWN["item"]

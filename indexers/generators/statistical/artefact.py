@@ -30,7 +30,7 @@ from indexers.generators.statistical.item_keywords import (
     TITLE,
     ItemKeywords,
 )
-from indexers.generators.statistical.keyword_selection import Floats as Floats64
+from indexers.generators.statistical.keyword_selection import Floats64 as Floats64
 from indexers.generators.statistical.keyword_selection import Selection, select_keywords
 from indexers.generators.statistical.keyword_weights import ScoredIndex, weights_in
 from indexers.generators.statistical.ranking.features import candidates
@@ -98,7 +98,7 @@ def calibrate(expected: Floats64, f1: Floats64, known: Floats64 | float = 0.0) -
 
 K_MAX = 30
 
-EXPECTATIONS = (1.0, 3.0, 10.0, 0.3)
+_EXPECTATIONS = (1.0, 3.0, 10.0, 0.3)
 """`proposals` selects S_q once for each of these factors on the expected number of relevant items.
 """
 
@@ -422,7 +422,7 @@ class Artefact:
         found, alone = [], self.changed(stack=None)
         for query, (items, p) in zip(queries, alone.probabilities(queries), strict=True):
             best = alone.chosen(query, items, p)
-            others = (alone.selected(query, items, p, share) for share in EXPECTATIONS)
+            others = (alone.selected(query, items, p, share) for share in _EXPECTATIONS)
             sets = (found.keywords for found in chain([best], others))
             numbers = list(dict.fromkeys(chain.from_iterable(sets)))[:size]
             dense = self._dense(items, p)

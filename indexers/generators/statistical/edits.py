@@ -27,7 +27,7 @@ from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints, 
 from indexers.generators.statistical.ranking.text_index import QueryBatch
 from indexers.generators.statistical.ranking.training_queries import TrainingQueries
 
-MIN_QUERIES = 300
+MIN_EDIT_QUERIES = 300
 """Fewest training queries that edits are learned from."""
 
 MAX_QUERIES = 6000
@@ -42,17 +42,17 @@ STEPS = 2
 ADDITIONS = 10
 """Keywords that are tried as additions, for each of `EXPECTATIONS`."""
 
-EXPECTATIONS = (1.0, 3.0, 1 / 3)
+_EXPECTATIONS = (1.0, 3.0, 1 / 3)
 """Factors on the expected number of relevant items for which additions are looked for."""
 
 SWAPS = 8
 """Most promising drops and additions, which are combined into swaps."""
 
-MIN_P = 0.05
+_MIN_P = 0.05
 """Keywords are taken from items with at least this p."""
 
 NEIGHBOURS = 20
-SHRINKAGE = 0.5
+_SHRINKAGE = 0.5
 """Added to the sum of the neighbours' weights."""
 
 MARGIN = 0.005
@@ -61,7 +61,7 @@ MARGIN = 0.005
 MIN_ERRORS = 2.0
 """The out-of-fold gain must exceed 0 by so many standard errors."""
 
-MODEL = {
+_MODEL = {
     "objective": "regression",
     "boost_from_average": False,
     "learning_rate": 0.05,
@@ -77,7 +77,7 @@ MODEL = {
     "num_threads": 1,
     "verbose": -1,
 }
-ROUNDS = 150
+_ROUNDS = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ def _at_hand(
     ownership: Ownership, query: QueryToEdit, dense: Floats, free: Any, costs: Any
 ) -> Ints:
     chosen = np.array(query.chosen, dtype=np.int64)
-    likely = query.items[query.p > MIN_P]
+    likely = query.items[query.p > _MIN_P]
     pool = np.unique(slices(ownership.by_item, ownership.item_starts, likely))
     pool = pool[pool != query.banned]
     owners, of = _owners(ownership, pool)
@@ -246,7 +246,7 @@ def _at_hand(
     new = np.bincount(of, open_[owners], minlength=pool.size)
     new_hits = np.bincount(of, open_[owners] * dense[owners], minlength=pool.size)
     picked: dict[int, None] = dict.fromkeys(query.chosen)
-    for share in EXPECTATIONS:
+    for share in _EXPECTATIONS:
         f1 = f1_of(hits + new_hits, retrieved + new, share * query.expected)
         value = np.where(new > 0, f1 - costs[pool], -np.inf)
         best = np.argsort(-value, kind="stable")[:ADDITIONS]
@@ -329,7 +329,7 @@ def _for_neighbours(
     before = f1_of(hits, retrieved, near.sizes)
     hits_after = hits + (gained - lost) @ near.labels.T
     change = f1_of(hits_after, retrieved_after[:, None], near.sizes) - before
-    total = float(near.weights.sum()) + SHRINKAGE
+    total = float(near.weights.sum()) + _SHRINKAGE
     return [change @ near.weights / total, np.full(lost.shape[0], near.weights.max(initial=0))]
 
 
@@ -441,7 +441,7 @@ def _train_folds(examples: Sequence[_TrainingExample], folds: Ints, seed: int) -
         x = np.concatenate([example.edits.x for example in others])
         gains = np.concatenate([example.gains for example in others])
         data = lightgbm.Dataset(x, gains, init_score=x[:, 0].astype(np.float64))
-        return lightgbm.train({**MODEL, "seed": seed}, data, ROUNDS)
+        return lightgbm.train({**_MODEL, "seed": seed}, data, _ROUNDS)
 
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(train, range(FOLDS)))

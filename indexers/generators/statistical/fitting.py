@@ -33,13 +33,13 @@ from indexers.generators.statistical.edits import (
     EditState,
     fit_editor,
 )
-from indexers.generators.statistical.edits import MIN_QUERIES as MIN_EDITED
+from indexers.generators.statistical.edits import MIN_EDIT_QUERIES as MIN_EDITED
 from indexers.generators.statistical.item_keywords import (
     assemble,
     item_anchors,
     item_phrases,
 )
-from indexers.generators.statistical.keyword_selection import Floats as Floats64
+from indexers.generators.statistical.keyword_selection import Floats64 as Floats64
 from indexers.generators.statistical.keyword_selection import Selection
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.ranking.features import CandidatePairs, candidates
@@ -221,7 +221,7 @@ def _anchor_strength(training: _Training) -> Csr:
     return ((training.sources.relevance + predicted) / 2).tocsr()
 
 
-SAMPLE = 500
+_SAMPLE = 500
 """Most training queries that confidence is calibrated on."""
 
 _DEEPEST = 1000
@@ -237,7 +237,7 @@ def assess(artefact: Artefact, training: _Training, seed: int) -> dict[str, obje
     """
     relevance, rows = artefact.relevance, training.rows
     labelled = np.flatnonzero(np.diff(relevance.indptr)[rows] > 0)
-    drawn = np.sort(np.random.default_rng(seed).permutation(labelled)[:SAMPLE])
+    drawn = np.sort(np.random.default_rng(seed).permutation(labelled)[:_SAMPLE])
     queries = [artefact.queries[row] for row in rows[drawn]]
     relevant = [relevance[row].indices for row in rows[drawn]]
     scored, known = artefact.scored_queries(queries)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cogr.snapshots import Manifest
     from indexers.generators.judging import YesOrNo
     from indexers.generators.statistical.artefact import Artefact
-    from indexers.generators.statistical.ranking.encoder import Choice, Encoder
+    from indexers.generators.statistical.ranking.encoder import Encoder, EncoderChoice
     from indexers.generators.statistical.ranking.matrices import Ints
     from indexers.generators.statistical.ranking.ranker import Ranker
 
@@ -95,6 +95,20 @@ class StatisticalOptions(Options):
     encoder: str = NO_ENCODER
     evidence: tuple[tuple[str, str], ...] = ()
     judge: Mapping[str, Any] | None = None
+
+    def make(self, context: Context) -> Statistical:
+        side, dataset, store = context
+        assert dataset is not None
+        assert store is not None
+        options = self
+        if options.language == DETECT:
+            from indexers.generators.statistical.ranking.text_index import item_text
+
+            language = detect_language(map(item_text, dataset.items))
+            options = options.model_copy(update={"language": language})
+        if side == "item":
+            options = options.model_copy(update={"evidence": ()})
+        return Statistical(dataset, store, options, judges=side == "query")
 
 
 class Statistical(Generator):
@@ -173,15 +187,19 @@ class Statistical(Generator):
         return Encoder(chosen.model, self._store, kept=chosen.digest) if chosen.model else None
 
     @cached_property
-    def _choice(self) -> Choice:
-        from indexers.generators.statistical.ranking.encoder import Choice, choose, recorded
+    def _choice(self) -> EncoderChoice:
+        from indexers.generators.statistical.ranking.encoder import (
+            EncoderChoice,
+            choose_encoder,
+            recorded,
+        )
 
         name = self.options.encoder
         if name != AUTO:
-            return Choice("" if name == NO_ENCODER else name)
+            return EncoderChoice("" if name == NO_ENCODER else name)
         if self._decides:
-            return choose(self._dataset.items, self.options.language, self._store)
-        return recorded(self._store) or Choice(why="none is chosen yet")
+            return choose_encoder(self._dataset.items, self.options.language, self._store)
+        return recorded(self._store) or EncoderChoice(why="none is chosen yet")
 
     @property
     def told_encoder(self) -> str:
@@ -547,18 +565,3 @@ def old_fits(store: Store, snapshots: Iterable[Manifest]) -> list[str]:
         for name in store.list(FOLDER)
         if name not in kept and store.exists(f"{FOLDER}/{name}/manifest.json")
     ]
-
-
-def make(options: StatisticalOptions, context: Context) -> Statistical:
-    """The registry's entry."""
-    side, dataset, store = context
-    assert dataset is not None
-    assert store is not None
-    if options.language == DETECT:
-        from indexers.generators.statistical.ranking.text_index import item_text
-
-        language = detect_language(map(item_text, dataset.items))
-        options = options.model_copy(update={"language": language})
-    if side == "item":
-        options = options.model_copy(update={"evidence": ()})
-    return Statistical(dataset, store, options, judges=side == "query")

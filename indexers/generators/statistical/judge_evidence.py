@@ -23,10 +23,10 @@ from scipy.special import expit
 
 from cogr.keywords import folded, self_keyword
 from cogr.records import Item, Query
-from indexers.generators.judging import Pair, YesOrNo
+from indexers.generators.judging import QueryItem, YesOrNo
 from indexers.generators.statistical import FOLDS
 from indexers.generators.statistical.artefact import Artefact
-from indexers.generators.statistical.keyword_selection import Floats, Ints, cut_f1, exact_cut
+from indexers.generators.statistical.keyword_selection import Floats64, Ints64, cut_f1, exact_cut
 from indexers.generators.statistical.ranking.features import CandidatePairs, candidates
 from indexers.generators.statistical.ranking.matrices import Floats as Floats32
 from indexers.generators.statistical.ranking.ranker import MASKS, as_new
@@ -40,7 +40,7 @@ billion parameters.
 MAX_FITTED = 1000
 """Of these, most to fit a coefficient on, for known and for new items each."""
 
-MAX_QUERIES = 300
+_MAX_QUERIES = 300
 """Most training queries to fit coefficients on."""
 
 NEAR = 2.0
@@ -64,14 +64,14 @@ class JudgeEvidence:
         told: how many pairs were judged, for a person.
     """
 
-    weights: Floats
+    weights: Floats64
     folds: Mapping[str, int]
     new: NDArray[np.bool_]
-    said: Mapping[str, tuple[str, Ints, Floats]] = field(default_factory=dict)
+    said: Mapping[str, tuple[str, Ints64, Floats64]] = field(default_factory=dict)
     worth: Sequence[tuple[float, float]] = ()
     told: str = ""
 
-    def __call__(self, query: Query, items: Ints, p: Floats32) -> tuple[Ints, Floats32]:
+    def __call__(self, query: Query, items: Ints64, p: Floats32) -> tuple[Ints64, Floats32]:
         """Probabilities with the evidence, where there is any."""
         text, judged, odds = self.said.get(query.id, ("", items[:0], p[:0]))
         if text != self_keyword(query.text) or not judged.size:
@@ -81,7 +81,7 @@ class JudgeEvidence:
         z[np.searchsorted(items, judged[there])] = odds[there]
         return items, self.of(query, p, self.new[items], z)
 
-    def of(self, query: Query, p: Floats32, new: NDArray[np.bool_], z: Floats) -> Floats32:
+    def of(self, query: Query, p: Floats32, new: NDArray[np.bool_], z: Floats64) -> Floats32:
         """Probabilities, given log-odds (nan where there are none); those of the judged items keep
         their sum.
         """
@@ -116,7 +116,7 @@ def judged(
     judge: YesOrNo,
     items: Mapping[str, Item],
     queries: Sequence[Query],
-    only: Ints | None = None,
+    only: Ints64 | None = None,
 ) -> Artefact:
     """The artefact with what a judge says of pairs of these queries.
 
@@ -156,22 +156,22 @@ class _Candidates:
     """Candidates of a query, ascending, with p; `near` are the places of those to be judged."""
 
     query: Query
-    items: Ints
+    items: Ints64
     p: Floats32
     new: NDArray[np.bool_]
-    near: Ints
-    relevant: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    near: Ints64
+    relevant: Ints64 = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
-    def y(self) -> Floats:
+    def y(self) -> Floats64:
         return np.isin(self.items, self.relevant).astype(np.float64)
 
 
-def _near(p: Floats32, multiplier: float) -> Ints:
+def _near(p: Floats32, multiplier: float) -> Ints64:
     cut, _ = exact_cut(p, multiplier * float(p.sum()))
     logits = logits_of(p)
     edge = logits[cut].min() if cut.size else logits.max(initial=0.0)
-    found: Ints = np.flatnonzero(np.abs(logits - edge) < NEAR)
+    found: Ints64 = np.flatnonzero(np.abs(logits - edge) < NEAR)
     return found
 
 
@@ -181,7 +181,7 @@ def _examples(artefact: Artefact, kind: bool) -> list[_Candidates]:
     """
     ranker, rng = artefact.ranker, np.random.default_rng(artefact.facts["seed"])
     labelled = (np.diff(artefact.relevance.indptr) > 0) & (ranker.folds >= 0)
-    rows = np.sort(rng.permutation(np.flatnonzero(labelled))[:MAX_QUERIES])
+    rows = np.sort(rng.permutation(np.flatnonzero(labelled))[:_MAX_QUERIES])
     found: list[list[_Candidates]] = [[] for _ in rows]
     for pairs, p, masked in _scored(artefact, rows, rng, kind):
         bounds = np.searchsorted(pairs.query, np.arange(rows.size + 1))
@@ -199,7 +199,7 @@ def _examples(artefact: Artefact, kind: bool) -> list[_Candidates]:
 
 
 def _scored(
-    artefact: Artefact, rows: Ints, rng: np.random.Generator, kind: bool
+    artefact: Artefact, rows: Ints64, rng: np.random.Generator, kind: bool
 ) -> Iterator[tuple[CandidatePairs, Floats32, NDArray[np.bool_]]]:
     ranker = artefact.ranker
     if not kind or ranker.cold is None:
@@ -217,7 +217,7 @@ def _scored(
 
 
 def _chosen(
-    artefact: Artefact, queries: Sequence[Query], only: Ints | None, uses: tuple[bool, bool]
+    artefact: Artefact, queries: Sequence[Query], only: Ints64 | None, uses: tuple[bool, bool]
 ) -> list[_Candidates]:
     """Pairs near the cut: those of new items first, then those of queries without labels."""
     found, order = list[_Candidates](), list[tuple[bool, bool, int, int]]()
@@ -240,7 +240,7 @@ def _fitted(
     evidence: JudgeEvidence,
     kind: bool,
     known: Sequence[_Candidates],
-    z: Sequence[Floats],
+    z: Sequence[Floats64],
 ) -> JudgeEvidence:
     """The evidence with the coefficient of known or new items, where it raises the F1 of queries
     that it was not fitted on.
@@ -268,7 +268,7 @@ def _f1(
     artefact: Artefact,
     evidence: JudgeEvidence | None,
     known: Sequence[_Candidates],
-    z: Sequence[Floats],
+    z: Sequence[Floats64],
 ) -> float:
     found = []
     for one, odds in zip(known, z, strict=True):
@@ -284,11 +284,11 @@ def _answers(
     items: Mapping[str, Item],
     *,
     new: bool = False,
-) -> list[Floats]:
+) -> list[Floats64]:
     """Log-odds of each query's candidates; nan where none are known."""
     ids = artefact.item_ids
     pairs = {
-        (one.query.id, item): Pair(Query(one.query.id, folded(one.query.text)), known)
+        (one.query.id, item): QueryItem(Query(one.query.id, folded(one.query.text)), known)
         for one in asked
         for item in one.items[one.near].tolist()
         if (known := items.get(ids[item]))

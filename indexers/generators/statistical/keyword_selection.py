@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from cogr.metrics import f1_of
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+Ints64 = NDArray[np.int64]
+Floats64 = NDArray[np.float64]
 
 LAMBDA_GRID = (1.0, 0.85, 0.7, 0.55, 0.4)
 """Prices per retrieved item that `select_keywords` tries, as shares of the upper bound that
@@ -67,15 +67,15 @@ class Ownership:
     def n_keywords(self) -> int:
         return self.keyword_starts.size - 1
 
-    def owners(self, keyword: int) -> Ints:
+    def owners(self, keyword: int) -> Ints64:
         """Items that own the keyword, ascending."""
         return self.by_keyword[self.keyword_starts[keyword] : self.keyword_starts[keyword + 1]]
 
-    def keywords(self, item: int) -> Ints:
+    def keywords(self, item: int) -> Ints64:
         """Keywords that the item owns, ascending."""
         return self.by_item[self.item_starts[item] : self.item_starts[item + 1]]
 
-    def covered(self, keywords: Iterable[int], forced: Iterable[int] = ()) -> Ints:
+    def covered(self, keywords: Iterable[int], forced: Iterable[int] = ()) -> Ints64:
         """Items that own any of the keywords, and the forced ones: the retrieved set, ascending."""
         parts = [
             np.asarray(list(forced), dtype=np.int64),
@@ -84,7 +84,7 @@ class Ownership:
         return np.unique(np.concatenate(parts))
 
 
-def _starts(ids: Ints, size: int) -> Ints:
+def _starts(ids: Ints64, size: int) -> Ints64:
     starts = np.zeros(size + 1, dtype=np.int64)
     np.cumsum(np.bincount(ids, minlength=size), out=starts[1:])
     return starts
@@ -111,7 +111,7 @@ class Selection:
         return self.value - self.cost
 
 
-def exact_cut(p: Any, expected_relevant: float | None = None) -> tuple[Ints, float]:
+def exact_cut(p: Any, expected_relevant: float | None = None) -> tuple[Ints64, float]:
     """The ranking's own best prefix: the retrieved set of highest expected F1 when any set may be
     retrieved.
 
@@ -131,7 +131,7 @@ def exact_cut(p: Any, expected_relevant: float | None = None) -> tuple[Ints, flo
     return _cut(p, np.flatnonzero(p > 0), expected)
 
 
-def _cut(p: Floats, positive: Ints, expected: float) -> tuple[Ints, float]:
+def _cut(p: Floats64, positive: Ints64, expected: float) -> tuple[Ints64, float]:
     """`exact_cut`, given the positions of the positive p."""
     if not positive.size:
         return positive, 0.0
@@ -224,10 +224,10 @@ class _Subgraph:
 
     def __init__(
         self,
-        p: Floats,
-        likely: Ints,
+        p: Floats64,
+        likely: Ints64,
         ownership: Ownership,
-        forced: Ints,
+        forced: Ints64,
         banned: Iterable[int],
         costs: Any,
     ) -> None:
@@ -306,11 +306,11 @@ class _Subgraph:
         return Selection(words, value, float(self.costs[kept].sum()))
 
 
-def slices(values: Ints, starts: Ints, rows: Ints) -> Ints:
+def slices(values: Ints64, starts: Ints64, rows: Ints64) -> Ints64:
     """The concatenated CSR rows `values[starts[r]:starts[r + 1]]` for r in rows."""
     first = starts[rows]
     sizes = starts[rows + 1] - first
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if ends.size else 0
-    places: Ints = np.arange(total) + np.repeat(first - ends + sizes, sizes)
+    places: Ints64 = np.arange(total) + np.repeat(first - ends + sizes, sizes)
     return values[places]

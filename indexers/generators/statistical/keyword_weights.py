@@ -18,7 +18,7 @@ from scipy.optimize import nnls
 
 from cogr.matching.bm25 import DEFAULT, length_codes, mean_length, norm_table
 from cogr.matching.mirror import Mirror
-from indexers.generators.statistical.keyword_selection import Floats, Ints, Ownership, slices
+from indexers.generators.statistical.keyword_selection import Floats64, Ints64, Ownership, slices
 
 SCORE = 10.0
 """The target score of an item of probability 1; others in proportion."""
@@ -27,10 +27,10 @@ MIN_WEIGHT, MAX_WEIGHT, DIGITS = 0.001, 1000.0, 4
 """Bounds of a weight, and its significant digits. No weight is 0, so that the retrieved set stays.
 """
 
-PAGE = 10
+_PAGE = 10
 """Ordering keywords are taken from the keywords of this many best items."""
 
-SHARED = 3.0
+_SHARED = 3.0
 """Factor by which a keyword of two or more items is preferred to one of a single item, such as a
 title: new items may have it too.
 """
@@ -46,7 +46,7 @@ RIDGE = 0.01
 keywords that the same retrieved items have.
 """
 
-ROWS = 1000
+_ROWS = 1000
 """Most items that weights are fitted to: the most probable ones of larger sets."""
 
 
@@ -65,18 +65,18 @@ class ScoredIndex:
         self.ownership, self.usable, self.unreadable = ownership, usable, unreadable
 
     @cached_property
-    def _gains(self) -> Floats:
+    def _gains(self) -> Floats64:
         lengths = np.diff(self.ownership.item_starts)
         mean = mean_length(int(lengths.sum()), lengths.size)
         norms = norm_table(DEFAULT, mean)[length_codes(lengths)].astype(np.float64)
         return 1 - 1 / (1 + norms)
 
     @cached_property
-    def _idf(self) -> Floats:
+    def _idf(self) -> Floats64:
         df = np.diff(self.ownership.keyword_starts)
         return np.log1p((self.ownership.n_items - df + 0.5) / (df + 0.5))
 
-    def parts(self, items: Ints, words: Ints, owners: Sequence[Ints]) -> Floats:
+    def parts(self, items: Ints64, words: Ints64, owners: Sequence[Ints64]) -> Floats64:
         """Score of each item by each keyword at weight 1, (items, words).
 
         Args:
@@ -90,7 +90,13 @@ class ScoredIndex:
         return found
 
     def order(
-        self, items: Ints, p: Floats, words: Sequence[int], *, own: tuple[int, Ints], limit: int
+        self,
+        items: Ints64,
+        p: Floats64,
+        words: Sequence[int],
+        *,
+        own: tuple[int, Ints64],
+        limit: int,
     ) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """Weights for a query's keywords, and ordering keywords beside them.
 
@@ -111,18 +117,18 @@ class ScoredIndex:
         given = np.array(words, dtype=np.int64)
         owners = [own[1] if word == own[0] else self.ownership.owners(word) for word in words]
         best = np.argsort(-p, kind="stable")
-        rows_at = np.sort(best[:ROWS])
+        rows_at = np.sort(best[:_ROWS])
         target = SCORE * p[rows_at]
         parts = self.parts(items[rows_at], given, owners)
         if not target.sum() or not parts.sum():
             return (), ()
-        candidates, columns = self._candidates(items, rows_at, best[:PAGE], {*words, own[0]})
+        candidates, columns = self._candidates(items, rows_at, best[:_PAGE], {*words, own[0]})
         chosen, weights = _pursuit(parts, columns, target, limit)
         return tuple(int(word) for word in candidates[chosen]), _rounded(weights)
 
     def _candidates(
-        self, items: Ints, rows: Ints, best: Ints, taken: set[int]
-    ) -> tuple[Ints, Floats]:
+        self, items: Ints64, rows: Ints64, best: Ints64, taken: set[int]
+    ) -> tuple[Ints64, Floats64]:
         words = np.unique(np.concatenate([self.usable.keywords(item) for item in items[best]]))
         words = words[~np.isin(words, [*taken]) & ~self.unreadable[words]]
         starts = self.usable.keyword_starts
@@ -142,11 +148,11 @@ class ScoredIndex:
 
 
 def _pursuit(
-    parts: Floats, columns: Floats, target: Floats, limit: int
-) -> tuple[list[int], Floats]:
+    parts: Floats64, columns: Floats64, target: Floats64, limit: int
+) -> tuple[list[int], Floats64]:
     # Orthogonal matching pursuit with non-negative weights.
     norms = np.maximum(np.sqrt((columns**2).sum(axis=0)), 1e-12)
-    shared = np.where((columns > 0).sum(axis=0) > 1, SHARED, 1.0)
+    shared = np.where((columns > 0).sum(axis=0) > 1, _SHARED, 1.0)
     enough = ENOUGH * float(target @ target)
     chosen: list[int] = []
     used = parts
@@ -164,7 +170,7 @@ def _pursuit(
     return chosen, weights
 
 
-def least_squares(parts: Floats, target: Floats) -> Floats:
+def least_squares(parts: Floats64, target: Floats64) -> Floats64:
     """Weights >= 0 of the columns whose weighted sum comes nearest to the target, (columns,).
 
     Ridge regression towards the single weight with which the columns have the target's sum.
@@ -172,11 +178,11 @@ def least_squares(parts: Floats, target: Floats) -> Floats:
     level = target.sum() / max(float(parts.sum()), 1e-12)
     pull = RIDGE * np.sqrt((parts**2).sum() / parts.shape[1])
     rows = np.vstack([parts, pull * np.eye(parts.shape[1])])
-    weights: Floats = nnls(rows, np.append(target, np.full(parts.shape[1], pull * level)))[0]
+    weights: Floats64 = nnls(rows, np.append(target, np.full(parts.shape[1], pull * level)))[0]
     return weights
 
 
-def _rounded(weights: Floats) -> tuple[float, ...]:
+def _rounded(weights: Floats64) -> tuple[float, ...]:
     return tuple(
         float(f"{weight:.{DIGITS}g}") for weight in np.clip(weights, MIN_WEIGHT, MAX_WEIGHT)
     )
@@ -205,5 +211,5 @@ def weights_in(mirror: Mirror, words: Sequence[str], p: Mapping[str, float]) -> 
     parts = np.zeros((items.size, len(found)))
     for column, (dense, scores) in enumerate(found.values()):
         parts[np.searchsorted(items, dense), column] = scores
-    rows = np.sort(np.argsort(-target, kind="stable")[:ROWS])
+    rows = np.sort(np.argsort(-target, kind="stable")[:_ROWS])
     return dict(zip(found, _rounded(least_squares(parts[rows], target[rows])), strict=True))

@@ -28,7 +28,7 @@ from indexers.generators.statistical.item_keywords import (
     ItemKeywords,
     packed,
 )
-from indexers.generators.statistical.keyword_selection import Floats, Ints
+from indexers.generators.statistical.keyword_selection import Floats64, Ints64
 from indexers.generators.statistical.ranking.features import unit_terms
 from indexers.generators.statistical.ranking.matrices import (
     Csr,
@@ -44,7 +44,7 @@ TOUCHED = 100
 the items that are like it.
 """
 
-NEAREST = 20
+_NEAREST = 20
 """Items that are like an item, by their words."""
 
 MIN_GAIN = 1e-9
@@ -54,7 +54,7 @@ WORTH_REWRITING = 0.02
 """Expected F1 that new keywords of a known query must bring: with less, chance decides as often.
 """
 
-Judge = Callable[[Artefact, Sequence[Query], Ints], Artefact]
+WithJudge = Callable[[Artefact, Sequence[Query], Ints64], Artefact]
 """Puts evidence on pairs of these queries and items into an artefact."""
 
 _AT_ONCE = 256
@@ -151,7 +151,7 @@ def chosen(
     cold: Ranker | None,
     items: Sequence[Item],
     pair: tuple[Mirror, Mirror],
-    judge: Judge | None = None,
+    judge: WithJudge | None = None,
 ) -> dict[str, list[str]]:
     """Keywords of items that came or changed, by id, in the order of choice. Those by which known
     queries find them are chosen; of their own, the ones that no known query uses stay.
@@ -206,7 +206,7 @@ _Set = tuple[float, int, float]
 
 
 class _KnownQueries:
-    def __init__(self, artefact: Artefact, numbers: Ints, items: Mirror, queries: Mirror) -> None:
+    def __init__(self, artefact: Artefact, numbers: Ints64, items: Mirror, queries: Mirror) -> None:
         self.artefact, self.numbers, self.items, self.queries = artefact, numbers, items, queries
         known = artefact.numbers
         self._number_of = np.array([known.get(id_, -1) for id_ in items.ids], np.int64)
@@ -219,9 +219,9 @@ class _KnownQueries:
         self._row = np.full(len(queries), -1)
         self._asked: list[int] = []
         self._sets: list[_Set] = []
-        self._joining: list[tuple[Ints, Floats32, Floats32]] = []
+        self._joining: list[tuple[Ints64, Floats32, Floats32]] = []
 
-    def touched(self) -> Ints:
+    def touched(self) -> Ints64:
         index = self.artefact.index
         batch = index.batch(self._texts)
         terms, points = unit_terms(index, batch).T.tocsr(), index.points_of(batch)
@@ -235,9 +235,9 @@ class _KnownQueries:
             ]
         return np.unique(np.concatenate(found))
 
-    def _by_items(self, numbers: Ints) -> Csr:
+    def _by_items(self, numbers: Ints64) -> Csr:
         index = self.artefact.index
-        near = top_rows((index.tfidf[numbers] @ index.tfidf_by_term).tocsr(), NEAREST)
+        near = top_rows((index.tfidf[numbers] @ index.tfidf_by_term).tocsr(), _NEAREST)
         rows = []
         for row in range(numbers.size):
             others = self._dense_of[near.indices[near.indptr[row] : near.indptr[row + 1]]]
@@ -245,10 +245,10 @@ class _KnownQueries:
             rows.append([*chain(*(self.queries.retrieved([word]) for word in words))])
         return counts_of(rows, len(self._texts))
 
-    def named(self, queries: Ints) -> list[Query]:
+    def named(self, queries: Ints64) -> list[Query]:
         return [Query(self.queries.ids[one], self._texts[one]) for one in queries.tolist()]
 
-    def ask(self, queries: Ints) -> None:
+    def ask(self, queries: Ints64) -> None:
         queries = queries[self._row[queries] < 0]
         for first in range(0, queries.size, _AT_ONCE):
             some = queries[first : first + _AT_ONCE]
@@ -270,14 +270,14 @@ class _KnownQueries:
             for values in (p, held)
         )
 
-    def found_by(self, query: Query, one: int, items: Ints, p: Floats32) -> tuple[Ints, _Set]:
+    def found_by(self, query: Query, one: int, items: Ints64, p: Floats32) -> tuple[Ints64, _Set]:
         """What a query's keywords retrieve: numbers of the items, and what it is worth."""
         dense = np.array(self.items.retrieved(self.queries.keywords_of(one)), np.int64)
         retrieved = self._number_of[dense]
         hits = float(p[np.isin(items, retrieved)].sum())
         return retrieved, (hits, dense.size, self.artefact.expected_relevant(query, p))
 
-    def _learn(self, query: Query, one: int, items: Ints, p: Floats32) -> None:
+    def _learn(self, query: Query, one: int, items: Ints64, p: Floats32) -> None:
         retrieved, its = self.found_by(query, one, items, p)
         self._sets.append(its)
         of = np.zeros(self._place.size, np.float32)
@@ -287,14 +287,14 @@ class _KnownQueries:
         held = np.isin(joining, retrieved).astype(np.float32)
         self._joining.append((self._place[joining], of[joining], held))
 
-    def gains(self, at: int) -> Floats:
+    def gains(self, at: int) -> Floats64:
         hits, size, expected = np.array(self._sets).reshape(-1, 3).T
         p, held = (matrix[:, [at]].toarray().ravel() for matrix in (self._p, self._held))
         hits, size = hits - p * held, size - held
-        gains: Floats = f1_of(hits + p, size + 1, expected) - f1_of(hits, size, expected)
+        gains: Floats64 = f1_of(hits + p, size + 1, expected) - f1_of(hits, size, expected)
         return gains
 
-    def words_of(self, rows: Ints) -> list[str]:
+    def words_of(self, rows: Ints64) -> list[str]:
         words = (self.queries.keywords_of(self._asked[row]) for row in rows.tolist())
         return list(dict.fromkeys(chain.from_iterable(words)))
 
@@ -313,6 +313,6 @@ class _KnownQueries:
             gains[users[best]] = 0
         return found
 
-    def _users(self, word: str) -> Ints:
+    def _users(self, word: str) -> Ints64:
         rows = self._row[np.array(self.queries.retrieved([word]), np.int64)]
         return rows[rows >= 0]

@@ -29,17 +29,17 @@ from cogr.snapshots import check_pair, open_snapshot
 from cogr.store import Store
 from indexers.backends.memory import mirror_of
 from indexers.generators.statistical.artefact import Artefact, Calibration, calibrate, logit
-from indexers.generators.statistical.keyword_selection import Floats, Ints, cut_f1
+from indexers.generators.statistical.keyword_selection import Floats64, Ints64, cut_f1
 from indexers.generators.statistical.ranking.matrices import Floats as Floats32
 from indexers.generators.statistical.ranking.ranker import MULTIPLIERS
 
-PARTS = 10
+_PARTS = 10
 """Folds of the queries; each is answered by coefficients that were fitted on the others."""
 
 MIN_FITTED = 10
 """Fewest queries with evidence that coefficients are fitted on."""
 
-MAX_FITTED = 1000
+_MAX_FITTED = 1000
 """Most queries that coefficients are fitted on."""
 
 PENALTY = 1.0
@@ -47,7 +47,7 @@ PENALTY = 1.0
 towards 1 and those of the pairs towards 0.
 """
 
-MIN_P = 1e-4
+_MIN_P = 1e-4
 """Probability of items that are not candidates of the ranker."""
 
 DIGITS = 4
@@ -70,7 +70,7 @@ class EarlierPair:
         self._items, self._queries = (mirror_of(snapshot) for snapshot in snapshots)
         self._numbers = np.array([numbers.get(id_, -1) for id_ in self._items.ids], np.int64)
 
-    def retrieved(self, query: Query) -> Ints:
+    def retrieved(self, query: Query) -> Ints64:
         """Numbers of the items that the query's keywords in the pair retrieve, ascending. None for
         a query that the pair lacks, or has with another text.
         """
@@ -82,7 +82,7 @@ class EarlierPair:
             return np.zeros(0, np.int64)
         dense = np.array(self._items.retrieved(self._queries.keywords_of(query.id)), np.int64)
         numbers = self._numbers[dense]
-        found: Ints = np.sort(numbers[numbers >= 0])
+        found: Ints64 = np.sort(numbers[numbers >= 0])
         return found
 
 
@@ -100,28 +100,28 @@ class Stack:
     """
 
     pairs: Sequence[EarlierPair]
-    lines: Floats
+    lines: Floats64
     parts: Mapping[str, int]
     multiplier: float = 1.0
     calibration: Calibration = field(default_factory=Calibration)
     f1: float = 0.0
     without: float = 0.0
 
-    def retrieved(self, query: Query) -> list[Ints]:
+    def retrieved(self, query: Query) -> list[Ints64]:
         """What each pair retrieves for a query; empty where none retrieves anything, so that the
         ranker alone answers.
         """
         found = [pair.retrieved(query) for pair in self.pairs]
         return found if any(one.size for one in found) else []
 
-    def __call__(self, query: Query, items: Ints, p: Floats32) -> tuple[Ints, Floats32]:
+    def __call__(self, query: Query, items: Ints64, p: Floats32) -> tuple[Ints64, Floats32]:
         """Probabilities with the evidence, of the items that any pair retrieves too."""
         if not (by_pairs := self.retrieved(query)):
             return items, p
         items, x = _features(items, p, by_pairs)
         return items, self.of(query, x)
 
-    def of(self, query: Query, x: Floats) -> Floats32:
+    def of(self, query: Query, x: Floats64) -> Floats32:
         """Probabilities by the features of `_features`."""
         line = self.lines[self.parts.get(query.id, -1)]
         p: Floats32 = expit(line[0] + x @ line[1:]).astype(np.float32)
@@ -157,7 +157,7 @@ def stacked(
         asked: queries that the pairs have not learned from, and the ids of their relevant items.
             The ranker answers them out of fold where it has.
     """
-    order = np.random.default_rng(seed).permutation(len(asked))[:MAX_FITTED]
+    order = np.random.default_rng(seed).permutation(len(asked))[:_MAX_FITTED]
     examples = list(_examples(artefact, pairs, [asked[number] for number in order]))
     if len(examples) < MIN_FITTED or (stack := _fitted(pairs, examples)).f1 <= stack.without:
         return artefact
@@ -172,13 +172,13 @@ def stacked(
 @dataclass(frozen=True, slots=True)
 class _TrainingExample:
     query: Query
-    x: Floats
-    y: Floats
-    relevant: Ints
+    x: Floats64
+    y: Floats64
+    relevant: Ints64
     alone: float
 
 
-def _features(items: Ints, p: Floats32, by_pairs: Sequence[Ints]) -> tuple[Ints, Floats]:
+def _features(items: Ints64, p: Floats32, by_pairs: Sequence[Ints64]) -> tuple[Ints64, Floats64]:
     union = np.unique(np.concatenate([items, *by_pairs]))
     x = np.zeros((union.size, 1 + len(by_pairs)))
     x[np.searchsorted(union, items), 0] = p
@@ -188,9 +188,9 @@ def _features(items: Ints, p: Floats32, by_pairs: Sequence[Ints]) -> tuple[Ints,
     return union, x
 
 
-def logits_of(p: Floats | Floats32) -> Floats:
+def logits_of(p: Floats64 | Floats32) -> Floats64:
     """Logits of probabilities, which are clipped to `MIN_P` and 1 - `MIN_P`."""
-    return logit(p.astype(np.float64), MIN_P)
+    return logit(p.astype(np.float64), _MIN_P)
 
 
 def _examples(
@@ -212,7 +212,7 @@ def _examples(
 
 
 def _fitted(pairs: Sequence[EarlierPair], examples: Sequence[_TrainingExample]) -> Stack:
-    part = np.arange(len(examples)) % min(PARTS, len(examples))
+    part = np.arange(len(examples)) % min(_PARTS, len(examples))
     lines = [
         _line_of([example for example, of in zip(examples, part, strict=True) if of != one])
         for one in range(int(part.max()) + 1)
@@ -226,12 +226,12 @@ def _fitted(pairs: Sequence[EarlierPair], examples: Sequence[_TrainingExample]) 
     return replace(stack, multiplier=best, f1=float(f1[best]), without=without)
 
 
-def _line_of(examples: Sequence[_TrainingExample]) -> Floats:
+def _line_of(examples: Sequence[_TrainingExample]) -> Floats64:
     x = np.concatenate([example.x for example in examples])
     return fit_line(x, np.concatenate([example.y for example in examples]))
 
 
-def fit_line(x: Floats, y: Floats) -> Floats:
+def fit_line(x: Floats64, y: Floats64) -> Floats64:
     """Intercept and coefficients of a logistic regression, (1 + features,), whose first feature is
     the ranker's logit.
 
@@ -242,7 +242,7 @@ def fit_line(x: Floats, y: Floats) -> Floats:
     prior = np.zeros(x.shape[1])
     prior[0] = 1
 
-    def loss(line: Floats) -> tuple[float, Floats]:
+    def loss(line: Floats64) -> tuple[float, Floats64]:
         logits = line[0] + x @ line[1:]
         slope, pulled = expit(logits) - y, PENALTY * (line[1:] - prior)
         total = (np.logaddexp(0, logits) - y * logits).sum() + pulled @ (line[1:] - prior) / 2
@@ -250,5 +250,5 @@ def fit_line(x: Floats, y: Floats) -> Floats:
 
     start = np.append(0.0, prior)
     found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
-    rounded: Floats = np.round(found, DIGITS)
+    rounded: Floats64 = np.round(found, DIGITS)
     return rounded

@@ -39,7 +39,7 @@ from indexers.generators.statistical.ranking.ranker import Ranker
 from indexers.generators.statistical.ranking.text_index import GRAM_BITS, PairSignals, TextIndex
 from indexers.text import Analyser
 
-FORMAT = 9
+_FORMAT = 9
 """Version of the layout below, and of everything that reads it (analysis, features)."""
 
 MANIFEST = "manifest.json"
@@ -92,7 +92,7 @@ def _write(store: Store, facts: Mapping[str, Any], files: Mapping[str, Any]) -> 
         store.write(path, buffer.getvalue())
         digests[path] = hashlib.sha256(buffer.getbuffer()).hexdigest()
     content = _content_hash(facts, digests)
-    manifest = {"format": FORMAT, "hash": content, "facts": dict(facts), "files": digests}
+    manifest = {"format": _FORMAT, "hash": content, "facts": dict(facts), "files": digests}
     store.write_json(MANIFEST, manifest)
     return content
 
@@ -279,7 +279,7 @@ def _data(store: Store, path: str) -> Data:
 
 
 def _content_hash(facts: Mapping[str, Any], digests: Mapping[str, str]) -> str:
-    content = json.dumps([FORMAT, dict(facts), dict(digests)], sort_keys=True, ensure_ascii=False)
+    content = json.dumps([_FORMAT, dict(facts), dict(digests)], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -290,7 +290,7 @@ def _read(store: Store, *begin: str) -> tuple[dict[str, Any], dict[str, Data]]:
     )
     try:
         manifest = store.read_json(MANIFEST)
-        if manifest["format"] != FORMAT or manifest["facts"]["normaliser"] != NORMALISER:
+        if manifest["format"] != _FORMAT or manifest["facts"]["normaliser"] != NORMALISER:
             raise SnapshotError(f"{where} was written by another version of the toolkit; {remedy}.")
         facts, digests = manifest["facts"], manifest["files"]
         if manifest["hash"] != _content_hash(facts, digests):

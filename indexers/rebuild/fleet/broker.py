@@ -27,13 +27,13 @@ TASK = "cogr.shard"
 """The name of the only task."""
 PREFIX = "cogr"
 """All keys in Redis begin with it."""
-TIMEOUT = 10.0
+_TIMEOUT = 10.0
 """Seconds to wait for a connection or an answer."""
 VISIBILITY_SECONDS = 3600.0
 """Seconds after which Celery delivers an unacknowledged message again: some twenty shards."""
 INSPECT_SECONDS = 2.0
 """Seconds in which workers say which shards they are at."""
-NAME = r"^[A-Za-z0-9-]+$"
+_NAME = r"^[A-Za-z0-9-]+$"
 """Names of runs and shards: a message can't name a path outside the run's folder."""
 
 
@@ -43,8 +43,8 @@ class Message(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     side: Side
-    run: str = Field(pattern=NAME)
-    shard: str = Field(pattern=NAME)
+    run: str = Field(pattern=_NAME)
+    shard: str = Field(pattern=_NAME)
 
 
 def queue_of(side: Side, settings: GeneratorSettings) -> str:
@@ -89,8 +89,8 @@ def make_app(redis: RedisSettings) -> Celery:
         broker_transport_options={
             "visibility_timeout": VISIBILITY_SECONDS,
             "global_keyprefix": f"{PREFIX}:",
-            "socket_timeout": TIMEOUT,
-            "socket_connect_timeout": TIMEOUT,
+            "socket_timeout": _TIMEOUT,
+            "socket_connect_timeout": _TIMEOUT,
             "socket_keepalive": True,
             # One attempt a call: the caller decides how long to wait for an unreachable broker.
             "max_retries": 1,
@@ -98,7 +98,7 @@ def make_app(redis: RedisSettings) -> Celery:
         },
         # Where the URL has no options of TLS of its own, kombu would check nothing.
         broker_use_ssl={"ssl_cert_reqs": "required"} if url.startswith("rediss://") else False,
-        broker_connection_timeout=TIMEOUT,
+        broker_connection_timeout=_TIMEOUT,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         # At a failover the old master refuses writes for a while.

@@ -36,14 +36,14 @@ LOOK_SECONDS = 15.0
 """How often it asks which shards workers are at, once the queue is empty. When nobody is at one for
 two looks, the round is over. It is also the pause after a round without an answer.
 """
-PARTS = 8
+_PARTS = 8
 """After each round without an answer shards are smaller by this factor, so that few deaths of
 workers find the entity that causes them.
 """
 LAST_DEATHS = 3
 """Deaths before an entity alone in its shard is set aside, since a machine may also die by itself.
 """
-SETBACKS = 10
+MAX_SETBACKS = 10
 """Rounds in a row without an answer, after which the fleet counts as broken."""
 PATIENCE_SECONDS = 600.0
 """How long to wait for a broker that can't be reached: longer than a restart takes."""
@@ -100,7 +100,7 @@ class Coordinator:
         setbacks.set(0)
         while todo := self._todo():
             least = 1 if number else MIN_SHARD
-            size = min(MAX_SHARD, max(least, -(-len(todo) // SHARDS))) // PARTS**barren
+            size = min(MAX_SHARD, max(least, -(-len(todo) // SHARDS))) // _PARTS**barren
             shards = self._cut(number, todo, max(1, size))
             self._wait(list(shards))
             self._close(shards)
@@ -182,7 +182,7 @@ class Coordinator:
         return {id_: why}
 
     def _check_fleet(self, barren: int) -> None:
-        if barren < SETBACKS:
+        if barren < MAX_SETBACKS:
             return
         if not self._reason:
             raise StorageError(

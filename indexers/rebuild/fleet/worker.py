@@ -42,7 +42,7 @@ SHARD_SECONDS = 180.0
 """After this time a worker leaves the rest of its shard to the next round, so that others help."""
 STUCK_SECONDS = 1800.0
 """Seconds without an answer after which a worker's process ends: no model needs that long."""
-LOOK_SECONDS = 1.0
+WORKER_LOOK_SECONDS = 1.0
 """How often a worker looks whether its run is over."""
 
 _STDERR = 2
@@ -207,7 +207,7 @@ class RunningAttempt:
         now = time.monotonic()
         if self._stopping() or now - self._began > SHARD_SECONDS:
             return True
-        if now - self._looked < LOOK_SECONDS:
+        if now - self._looked < WORKER_LOOK_SECONDS:
             return False
         self._looked = now
         self._watch()
@@ -227,7 +227,7 @@ class RunningAttempt:
         self.folder.write(self.record, f"attempts/{self.record.shard}")
 
 
-def serve(workspace: Workspace, sides: Sequence[Side], generator: str | None) -> bool:
+def serve_queues(workspace: Workspace, sides: Sequence[Side], generator: str | None) -> bool:
     """Work until SIGTERM or Ctrl-C. Returns whether to start a new process, for another
     generator. A fault of Celery's ends the process with status 1.
     """
@@ -285,7 +285,7 @@ def _consumer() -> type[Any]:
                         log.warning("The broker takes no writes (%s); waiting for it.", error)
                     waits = True
                     maybe_shutdown()
-                    time.sleep(LOOK_SECONDS)
+                    time.sleep(WORKER_LOOK_SECONDS)
 
     return Patient
 

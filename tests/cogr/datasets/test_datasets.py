@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cogr.datasets import load_dataset
-from cogr.datasets.builder import Builder, Options, cluster_key
+from cogr.datasets.builder import Builder, DatasetOptions, cluster_key
 from cogr.datasets.reading import Place
 from cogr.errors import DataError, MissingExtraError, ServiceError, SettingsError
 from cogr.records import SPLITS, Dataset, Item
@@ -76,14 +76,14 @@ def test_items_carry_the_fields_that_are_asked_for_in_every_format(tmp_path: Pat
     for name, part in {"items": items, "queries": QUERIES, "labels": LABELS}.items():
         pq.write_table(pa.Table.from_pylist(part), folder / f"{name}.parquet")
     for loader in ("jsonl", "parquet"):
-        dataset = load_dataset(loader, folder, Options(fields=(*expected, "none")))
+        dataset = load_dataset(loader, folder, DatasetOptions(fields=(*expected, "none")))
         assert [item.fields for item in dataset.items[:3]] == [expected, expected, {}]
         assert dataset.dataset_hash == without.dataset_hash
         assert not any(item.fields for item in load_dataset(loader, folder).items)
         with pytest.raises(SettingsError, match=r"publish\.fields .*'colour'"):
-            load_dataset(loader, folder, Options(fields=("price", "colour")))
+            load_dataset(loader, folder, DatasetOptions(fields=("price", "colour")))
         with pytest.raises(DataError, match="(line|row) 1: 'more'"):
-            load_dataset(loader, folder, Options(fields=("more",)))
+            load_dataset(loader, folder, DatasetOptions(fields=("more",)))
 
 
 def test_parquet_fields_become_plain_values(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_parquet_fields_become_plain_values(tmp_path: Path) -> None:
     fields = {"day": day, "price": Decimal("1.50"), "stock": nan, "ids": ["x", None]}
     rows = [{"id": "a", "title": "A", **fields}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "items.parquet")
-    (item,) = load_dataset("parquet", tmp_path, Options(fields=tuple(fields))).items
+    (item,) = load_dataset("parquet", tmp_path, DatasetOptions(fields=tuple(fields))).items
     assert item.fields == {"day": "2026-01-31", "price": 1.5, "ids": ["x"]}
 
 
@@ -119,13 +119,15 @@ def test_hash_depends_on_content_alone(tmp_path: Path) -> None:
         name: load_dataset("jsonl", write_records(tmp_path / name, **change)).dataset_hash
         for name, change in changes.items()
     }
-    hashes["threshold"] = load_dataset("jsonl", plain, Options(threshold=2)).dataset_hash
+    hashes["threshold"] = load_dataset("jsonl", plain, DatasetOptions(threshold=2)).dataset_hash
     assert len({expected, *hashes.values()}) == len(hashes) + 1
 
 
 def test_threshold_and_queries_without_a_relevant_item(tmp_path: Path) -> None:
     labels = [*LABELS[:4], *({**label, "grade": 1} for label in LABELS[4:])]
-    dataset = load_dataset("jsonl", write_records(tmp_path, labels=labels), Options(threshold=2))
+    dataset = load_dataset(
+        "jsonl", write_records(tmp_path, labels=labels), DatasetOptions(threshold=2)
+    )
     assert dataset.relevant == {"q0": {"i2", "i3"}}
     assert [query.id for query in dataset.all_queries()] == ["q0"]
     assert set(dataset.judged) == {"q0"}
@@ -142,14 +144,14 @@ def test_queries_without_splits_are_split_by_a_seeded_shuffle(tmp_path: Path) ->
     dataset = load_dataset("jsonl", folder)
     assert sizes(dataset) == {"train": 11, "dev": 0, "test": 1}
     assert load_dataset("jsonl", folder).queries == dataset.queries
-    half = load_dataset("jsonl", folder, Options(dev_share=0.5))
+    half = load_dataset("jsonl", folder, DatasetOptions(dev_share=0.5))
     assert sizes(half) == {"train": 6, "dev": 5, "test": 1}
     assert half.queries["test"] == dataset.queries["test"]
 
 
 def test_dev_share_takes_from_train_alone(tmp_path: Path) -> None:
     folder = write_beir(tmp_path / "data", ITEMS, QUERIES, LABELS)
-    quarter = Options(dev_share=0.25)
+    quarter = DatasetOptions(dev_share=0.25)
     before, after = load_dataset("beir", folder), load_dataset("beir", folder, quarter)
     assert sizes(after) == {"train": 3, "dev": 5, "test": 4}
     assert after.queries["test"] == before.queries["test"]
@@ -249,7 +251,7 @@ HERE = Place("here", 1)
 
 def split_of(texts: Iterable[str]) -> dict[str, str]:
     """The split of each query of a shop, by its text."""
-    builder = Builder("shop", Options(dev_share=0.1, split_by="cluster"))
+    builder = Builder("shop", DatasetOptions(dev_share=0.1, split_by="cluster"))
     builder.item(HERE, "a", "Chair", "")
     for text in texts:
         builder.query(HERE, text, text)
@@ -276,7 +278,7 @@ def test_near_equal_queries_are_in_one_split() -> None:
 
 
 def test_own_splits_stay() -> None:
-    builder = Builder("shop", Options(split_by="cluster"))
+    builder = Builder("shop", DatasetOptions(split_by="cluster"))
     builder.item(HERE, "a", "Chair", "")
     builder.query(HERE, "q", "chair", split="train")
     builder.judgement(HERE, "q", "a", 1)

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cogr.datasets import PUBLISHED, load_dataset
-from cogr.datasets.builder import Options
+from cogr.datasets.builder import DatasetOptions
 from cogr.datasets.fields import Columns
 from cogr.errors import CogrError, DataError, SettingsError
 from cogr.records import Dataset
@@ -115,7 +115,7 @@ def load(folder: Path, more: dict[str, str] | None = None, **settings: Any) -> D
     for part, lines in (more or {}).items():
         with (folder / f"{part}.jsonl").open("a", newline="") as file:
             file.write(lines)
-    return load_dataset("jsonl", folder, Options(**settings))
+    return load_dataset("jsonl", folder, DatasetOptions(**settings))
 
 
 @pytest.mark.parametrize(("loader", "part", "text", "said"), BAD, ids=[row[3][:30] for row in BAD])
@@ -132,7 +132,9 @@ def test_bad_input_is_one_sentence_that_names_file_and_line(
     before = b"" if added[:1] in (b"=", b"\x1f") else file.read_bytes()
     file.write_bytes(before + added.removeprefix(b"=") + b"\n" * (added != b"="))
     with pytest.raises(DataError, match=said) as caught:
-        load_dataset(loader, tmp_path, Options(pair_signals=("n",) if part == "pairs" else ()))
+        load_dataset(
+            loader, tmp_path, DatasetOptions(pair_signals=("n",) if part == "pairs" else ())
+        )
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith((".", "there"))
 
@@ -155,7 +157,7 @@ def test_bad_settings_are_one_sentence(
 ) -> None:
     write(tmp_path, "jsonl")
     with pytest.raises(SettingsError, match=said):
-        load_dataset(loader, tmp_path, Options(**settings))
+        load_dataset(loader, tmp_path, DatasetOptions(**settings))
 
 
 def test_a_loader_of_files_needs_a_folder() -> None:
@@ -254,7 +256,7 @@ def test_a_few_judgements_of_unknown_ids_are_counted(tmp_path: Path) -> None:
     assert dataset.notes["judgements of unknown queries"] == 1
     assert dataset.relevant == {"q1": {"a"}, "q2": {"b"}}
     with pytest.raises(DataError, match="42 .*grade 2"):
-        load_dataset("jsonl", tmp_path, Options(threshold=2))
+        load_dataset("jsonl", tmp_path, DatasetOptions(threshold=2))
     said = r"The dev split .* no queries .* \(train 1, dev 0, test 1\); set dataset.dev_share"
     with pytest.raises(DataError, match=said):
         dataset.require("dev")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cogr.datasets import LOADERS, PUBLISHED, load_dataset
-from cogr.datasets.builder import Options
+from cogr.datasets.builder import DatasetOptions
 from cogr.records import Item
 from indexers.workspace import Workspace
 
@@ -84,5 +84,5 @@ def test_nested_json_becomes_items_by_duckdb(
     product = {"sku": 7, "name": "Lamp", "copy": {"long": "<p>Oak</p>"}, "brand": "Acme"}
     (tmp_path / "catalogue1.json").write_text(json.dumps([{**product, "price": 9.5}]))
     exec(code, {})
-    (item,) = load_dataset("parquet", tmp_path / "my-shop", Options(fields=["price"])).items
+    (item,) = load_dataset("parquet", tmp_path / "my-shop", DatasetOptions(fields=["price"])).items
     assert item == Item("7", "Lamp", "Oak\nAcme", '{"price":9.5}')

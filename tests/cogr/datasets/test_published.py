@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cogr.datasets import PUBLISHED, load_dataset
-from cogr.datasets.builder import Options
+from cogr.datasets.builder import DatasetOptions
 from cogr.records import Dataset
 
 ROOT = Path(__file__).parents[3]
@@ -97,7 +97,7 @@ def test_samples_load_and_examples_find_them(
     labels = tmp_path / "wands/label.csv"
     labels.write_text(labels.read_text().replace("Irrelevant", "Partial"))
     assert load_dataset("wands").relevant == {"0": {"0", "1"}}
-    assert load_dataset("wands", options=Options(threshold=2)).relevant == {"0": {"1"}}
+    assert load_dataset("wands", options=DatasetOptions(threshold=2)).relevant == {"0": {"1"}}
 
 
 def folder_of(name: str) -> Path:

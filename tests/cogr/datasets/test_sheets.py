@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cogr.datasets import load_dataset
-from cogr.datasets.builder import Options
+from cogr.datasets.builder import DatasetOptions
 from cogr.datasets.fields import Columns
 from cogr.errors import DataError, SettingsError
 from cogr.records import Dataset, Item
@@ -42,7 +42,7 @@ def write(
 
 
 def load(folder: Path, fields: tuple[str, ...] = ("price",), columns: Columns = COLUMNS) -> Dataset:
-    return load_dataset("csv", folder, Options(columns=columns, fields=fields))
+    return load_dataset("csv", folder, DatasetOptions(columns=columns, fields=fields))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_lists_and_numbers_in_texts_are_written_out(tmp_path: Path) -> None:
     record = {"id": "a", "name": "A", "facts": ["red", 42], "year": 2026, "none": None}
     write_jsonl(tmp_path / "items.jsonl", [record])
     columns = Columns(title="name", text=("facts", "year", "none"))
-    (item,) = load_dataset("jsonl", tmp_path, Options(columns=columns)).items
+    (item,) = load_dataset("jsonl", tmp_path, DatasetOptions(columns=columns)).items
     assert item == Item("a", "A", "red, 42\n2026")
 
 
@@ -112,7 +112,7 @@ def test_what_is_not_read_and_what_was_mended_is_told(tmp_path: Path) -> None:
         "1 rows that repeat an item.",
     ]
     columns = Columns(text=("description",))
-    read = load_dataset("jsonl", tmp_path, Options(columns=columns, fields=("brand",)))
+    read = load_dataset("jsonl", tmp_path, DatasetOptions(columns=columns, fields=("brand",)))
     assert (read.items[0].title, read.unread) == ("T0 & co", {})
     assert remarks(read)[0] == "6 titles and texts with HTML removed."
 
@@ -150,7 +150,7 @@ def test_labels_without_grades_are_relevant_pairs(tmp_path: Path) -> None:
     parts = {"queries": "id,text\nq,a\n", "labels": "query,item\nq,2\n"}
     dataset = load(write(tmp_path, "id,title\n1,a\n2,b\n", **parts), (), Columns())
     assert (dataset.judged, dataset.unread) == ({"q": {"2": 1.0}}, {})
-    options = Options(pair_signals=("clicks",))
+    options = DatasetOptions(pair_signals=("clicks",))
     (tmp_path / "labels.csv").write_text("query,item,clicks\nq,2,7\n")
     assert load_dataset("csv", tmp_path, options).judged == {"q": {"2": 1.0}}
 
@@ -287,14 +287,14 @@ def test_columns_may_be_paths_into_objects(tmp_path: Path, format: str) -> None:
     else:
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / "items.parquet")
     columns = Columns("sku.id", "name.en", ("name.de",), "", {"price": "offers.eur"})
-    dataset = load_dataset(format, tmp_path, Options(columns=columns, fields=("price",)))
+    dataset = load_dataset(format, tmp_path, DatasetOptions(columns=columns, fields=("price",)))
     assert [(one.id, one.title, one.text, dict(one.fields)) for one in dataset.items] == [
         ("7", "Hat", "Hut", {"price": [3, 4]}),
         ("8", "Cap", "", {}),
     ]
     assert dataset.unread == {}
     with pytest.raises(SettingsError, match=r"columns\.title .*'title.en'"):
-        load_dataset(format, tmp_path, Options(columns=Columns("sku.id", "title.en")))
+        load_dataset(format, tmp_path, DatasetOptions(columns=Columns("sku.id", "title.en")))
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from typing import get_args
 import pytest
 
 from cogr.errors import GeneratorError
-from cogr.settings.indexing import KINDS, GeneratorName, GeneratorSettings, Judge, Live, kind_of
+from cogr.settings.indexing import KINDS, GeneratorName, GeneratorSettings, JudgeName, Live, kind_of
 from indexers.generators import Generator, Options, make_generator
 
 
 def test_choices_of_settings_are_those_of_the_kinds() -> None:
     assert get_args(GeneratorName) == ("auto", *KINDS)
-    assert get_args(Judge) == tuple(name for name, kind in KINDS.items() if kind.model)
+    assert get_args(JudgeName) == tuple(name for name, kind in KINDS.items() if kind.model)
     live = {name for name, kind in KINDS.items() if kind.is_live} - {"scripted"}
     assert {*get_args(Live)} == live | {"auto", "none"}
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Failure
-from indexers.generators.cache import SCHEMA, GenerationCache, Keys, Missing
+from indexers.generators.cache import SEGMENT_SCHEMA, GenerationCache, Keys, Missing
 from tests.damages import HARMS, damage
 
 # Few first and few second halves: keys that share one half are not the same.
@@ -76,7 +76,7 @@ def test_entities_with_one_prompt_share_its_first_answer(tmp_path: Path) -> None
 
 def segment_of(answer: str) -> pa.Table:
     """A segment with one answer, as it is spelled."""
-    return pa.table({"key": [key(1)], "answer": [answer]}, schema=SCHEMA)
+    return pa.table({"key": [key(1)], "answer": [answer]}, schema=SEGMENT_SCHEMA)
 
 
 @pytest.mark.parametrize("how", HARMS)

@@ -13,7 +13,7 @@ from cogr.errors import GeneratorError
 from cogr.records import Item, Query
 from cogr.store import Store
 from indexers.generators import Completion, Failure, make_generator
-from indexers.generators.judging import YES_OR_NO, Pair, YesOrNo
+from indexers.generators.judging import YES_OR_NO, QueryItem, YesOrNo
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
 from tests.indexers.generators.test_generator_contract import IN_CHILD, tiny_adapter
 from tests.web_server import Answer, json_answer
@@ -23,7 +23,7 @@ ITEMS = [
     for n, (colour, room) in enumerate([("green", "office"), ("red", "hall"), ("blue", "attic")])
 ]
 QUERIES = [Query(f"q{n}", text) for n, text in enumerate(["green sofa", "a couch", "lamp, brass"])]
-PAIRS = [Pair(query, item) for item in ITEMS for query in QUERIES]
+PAIRS = [QueryItem(query, item) for item in ITEMS for query in QUERIES]
 
 
 def listed(tokens: dict[str, float]) -> Answer:
@@ -61,7 +61,7 @@ def test_an_endpoint_is_asked_for_one_token_and_each_pair_once(tmp_path: Path) -
 
 
 def test_an_endpoint_without_log_probabilities_can_not_judge(tmp_path: Path) -> None:
-    many = [Pair(query, Item(f"i{n}", f"sofa {n}")) for n in range(10) for query in QUERIES]
+    many = [QueryItem(query, Item(f"i{n}", f"sofa {n}")) for n in range(10) for query in QUERIES]
     with FakeEndpoint(lambda *_: json_answer(completion("Yes"))) as endpoint:
         judge = YesOrNo({"kind": "openai", "model": "m", "base_url": endpoint.url}, Store(tmp_path))
         with pytest.raises(GeneratorError, match="log-probabilities.* 'm'"):
@@ -134,7 +134,7 @@ def test_an_item_is_read_once_and_answers_are_those_of_whole_prompts(tiny: Path)
     options = {"kind": IN_CHILD or "transformers", "model": str(tiny), "yes_or_no": True}
     with make_generator(options, "query") as judge:
         vars(judge)["_batch"] = 2
-        long = Pair(QUERIES[0], Item("long", "sofa " * 600))
+        long = QueryItem(QUERIES[0], Item("long", "sofa " * 600))
         asked = [pair.request(YES_OR_NO) for pair in [*PAIRS, long]]
         found = {answer.id: answer for answer in judge.generate(asked)}
     assert isinstance(found.pop(long.id), Failure)
@@ -153,7 +153,7 @@ def test_a_pair_is_judged_by_an_adapter_that_has_not_seen_it(tiny: Path, tmp_pat
     parts = {"queries": {"q0": "0", "q1": "1"}, "items": {"i0": "0", "i1": "2"}}
     (tmp_path / "judge" / "judge.json").write_text(json.dumps(parts))
     store, options = Store(tmp_path / "store"), {"kind": "transformers"}
-    pairs = [Pair(query, item) for query in QUERIES for item in ITEMS]
+    pairs = [QueryItem(query, item) for query in QUERIES for item in ITEMS]
 
     def by(adapter: Path) -> list[float]:
         judge = YesOrNo({**options, "model": str(tiny), "adapter": adapter}, store)

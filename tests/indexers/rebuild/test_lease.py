@@ -16,7 +16,7 @@ from cogr.settings import load_settings
 from cogr.store import Store
 from indexers.backends.memory import MemoryBackend
 from indexers.lease import Lease, acquire, lease_to_rebuild
-from indexers.rebuild.run import RebuildRequest, Run
+from indexers.rebuild.run import RebuildRequest, RebuildRun
 from indexers.rebuild.update import UpdateRequest, update_side
 from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace
@@ -106,7 +106,7 @@ def test_a_local_rebuild_waits_for_one_on_workers_of_another_host_and_the_other_
         with pytest.raises(LockedError, match="another host"):
             update_side(shared, update, progress_bar, print)
     assert rebuild_here(shared).published
-    holding = Run(shared, RebuildRequest("item"), progress_bar, print).held()
+    holding = RebuildRun(shared, RebuildRequest("item"), progress_bar, print).held()
     with holding, pytest.raises(LockedError, match="rebuild --side item"):
         rebuild_here(shared, workers="celery")
 

@@ -182,7 +182,7 @@ def test_a_gateway_that_does_not_answer_costs_a_warning_and_little_time(
         assert rebuilt.status == 0
         assert rebuilt.err.count("not pushed to metrics.pushgateway") == 1
         began = time.monotonic()
-        prometheus.push(MetricsSettings(pushgateway=f"http://{address}"), "job", "cogr")
+        prometheus.push_metrics(MetricsSettings(pushgateway=f"http://{address}"), "job", "cogr")
         assert time.monotonic() - began < 5
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.cli.servers import Finding, examine, missing_packages
+from ops.cli.servers import Finding, examine_installation, missing_packages
 from tests.commands import Command
 
 ROOT = Path(__file__).parents[3]
@@ -27,7 +27,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def by_name() -> dict[str, Finding]:
-    return {finding.name: finding for finding in examine()}
+    return {finding.name: finding for finding in examine_installation()}
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *absent: str) -> None:

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from cogr.snapshots import Row
 from indexers.release import release
 from indexers.search import search
-from ops.cli.serve import make_app
+from ops.cli.serve import expander_app
 from tests.ops.expander.expander_worlds import Running, running, serve_pair
 from tests.ops.playground.playground_worlds import FIELDS, two_rounds, workspace
 
@@ -235,7 +235,7 @@ def test_only_pages_of_its_own_are_answered(page: Page, folder: Path) -> None:
     settings = workspace(folder).settings
     asked = {"host": "shop.example", "content-type": "application/json"}
     for hosts, status in ((["shop.example"], 200), (["other.example"], 400)):
-        with TestClient(make_app(settings, ("127.0.0.1", 1), None, hosts, True)) as other:
+        with TestClient(expander_app(settings, ("127.0.0.1", 1), None, hosts, True)) as other:
             assert other.post(path, content="{}", headers=asked).status_code == status
 
 

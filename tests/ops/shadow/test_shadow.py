@@ -27,11 +27,11 @@ from ops.shadow import (
     IN_A_ROW,
     NOTHING,
     SERVED,
-    Answer,
     Body,
     Compared,
     FailedError,
     Replayed,
+    SearchAnswer,
     replay,
     rows,
     summary,
@@ -83,8 +83,8 @@ def compared(
 ) -> Compared:
     return Compared(
         Searched(text, count, set(clicked)),
-        Answer(tuple(present), 0.01, kept=1.0),
-        Answer(tuple(candidate), 0.02, "index", 0.005, kept or 0.0),
+        SearchAnswer(tuple(present), 0.01, kept=1.0),
+        SearchAnswer(tuple(candidate), 0.02, "index", 0.005, kept or 0.0),
         0 if kept is None else 4,
     )
 
@@ -132,11 +132,11 @@ class Scripted:
     def literal(self, _: str) -> list[str]:
         return []
 
-    def ask(self, query: str, literal: Sequence[str]) -> Answer:
+    def ask(self, query: str, literal: Sequence[str]) -> SearchAnswer:
         self.asked.append(query)
         if query in self.failing:
             raise FailedError("away", "timeout")
-        return Answer((query,), 0.001)
+        return SearchAnswer((query,), 0.001)
 
 
 def test_failed_queries_are_left_out_until_there_are_too_many() -> None:

@@ -14,14 +14,14 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from cogr.datasets import load_dataset
-from cogr.datasets.builder import Options
+from cogr.datasets.builder import DatasetOptions
 from cogr.errors import DataError
 from cogr.privacy import QueryFilter
 from tests.commands import Command
 from tests.shops import read_jsonl
 from tests.trainers.labels.users import DAY, START, event, write_log
 from trainers.labels import events
-from trainers.labels.events import ClickCounts, Rules, read_click_counts
+from trainers.labels.events import ClickCounts, ClickRules, read_click_counts
 from trainers.labels.from_clicks import grade, labels_from_clicks, weigh
 
 TORN = '{"query_id": "x", "user_q'
@@ -67,7 +67,7 @@ def counted(tmp_path: Path) -> Counted:
 
 
 def read(*paths: Path, **rules: Any) -> ClickCounts:
-    return read_click_counts(paths, Rules(half_life=FOREVER, **rules), QueryFilter().keys)
+    return read_click_counts(paths, ClickRules(half_life=FOREVER, **rules), QueryFilter().keys)
 
 
 def clicked(click_counts: ClickCounts) -> dict[tuple[str, str, int], tuple[float, float]]:
@@ -110,7 +110,9 @@ def test_a_log_becomes_a_data_set(tmp_path: Path, cogr_train: Command) -> None:
     ended = cogr_train("labels", "from-clicks", *paths, "--out", tmp_path / "data", "--json")
     items = [{"id": f"i{number}", "title": f"item {number}"} for number in range(15)]
     ndjson(tmp_path / "data" / "items.jsonl", *items)
-    dataset = load_dataset("jsonl", tmp_path / "data", Options(threshold=2, split_by="cluster"))
+    dataset = load_dataset(
+        "jsonl", tmp_path / "data", DatasetOptions(threshold=2, split_by="cluster")
+    )
     assert ended.json["labels"] == sum(map(len, dataset.judged.values()))
     right = total = 0
     for query in dataset.all_queries():
@@ -178,7 +180,7 @@ def test_a_conversion_without_a_query_belongs_to_the_last_click_on_the_item(
 def test_old_visits_count_less(tmp_path: Path) -> None:
     two = [search(f"{days}", hits=["a"], time=START + days * DAY) for days in (0, 90)]
     log = ndjson(tmp_path / "log.ndjson", *two)
-    found = read_click_counts([log], Rules(), QueryFilter().keys)
+    found = read_click_counts([log], ClickRules(), QueryFilter().keys)
     assert found.asked.visits.tolist() == [1.5]
     assert found.shown.raw.tolist() == [2]
 
@@ -296,7 +298,7 @@ def test_a_log_that_says_nothing_is_refused(tmp_path: Path, name: str) -> None:
     elif content is not None:
         ndjson(tmp_path / name, *content)
     with pytest.raises(DataError, match=sentence):
-        labels_from_clicks([tmp_path / name], tmp_path / "out", Rules())
+        labels_from_clicks([tmp_path / name], tmp_path / "out", ClickRules())
 
 
 def test_personal_and_rare_queries_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -307,14 +309,14 @@ def test_personal_and_rare_queries_are_left_out_and_counted(tmp_path: Path) -> N
         rows += on_days([asked, personal, event("click", f"a{number}", "a", 1, START)], number)
     rows += [search(f"rare{number}", "secret lamp", ["a", "b"]) for number in range(4)]
     log = ndjson(tmp_path / "log.ndjson", *rows)
-    made = labels_from_clicks([log], tmp_path / "out", Rules())
+    made = labels_from_clicks([log], tmp_path / "out", ClickRules())
     assert made.queries == 1
     assert made.counts["queries with an e-mail address"] == 1
     assert made.counts["queries asked by fewer than k clients"] == 1
     written = (tmp_path / "out" / "queries.jsonl").read_text()
     assert "bob" not in written
     assert "secret" not in written
-    assert labels_from_clicks([log], tmp_path / "all", Rules(k=0, min_days=1)).queries == 2
+    assert labels_from_clicks([log], tmp_path / "all", ClickRules(k=0, min_days=1)).queries == 2
 
 
 def honest() -> list[dict[str, Any]]:
@@ -353,11 +355,11 @@ def sides(folder: Path) -> dict[tuple[str, str], bool]:
 @pytest.mark.parametrize("days", [1, 2, 5])
 def test_fifty_clients_overturn_no_label_in_two_days(tmp_path: Path, days: int) -> None:
     log = ndjson(tmp_path / "log.ndjson", *honest())
-    labels_from_clicks([log], tmp_path / "out", Rules())
+    labels_from_clicks([log], tmp_path / "out", ClickRules())
     before = sides(tmp_path / "out")
     assert before == {(query, item): item == "a" for query in ("lamp", "rug") for item in "abc"}
     ndjson(log, *honest(), *attack(days))
-    labels_from_clicks([log], tmp_path / "out", Rules(), replace=True)
+    labels_from_clicks([log], tmp_path / "out", ClickRules(), replace=True)
     after = sides(tmp_path / "out")
     rugs, rugs_before = ({k: v for k, v in one.items() if k[0] == "rug"} for one in (after, before))
     assert rugs == rugs_before
@@ -415,6 +417,6 @@ def test_a_query_of_one_day_gets_no_label_unless_it_is_asked_for(tmp_path: Path)
     rows = [{**one, "timestamp": START} for one in honest()]
     log = ndjson(tmp_path / "log.ndjson", *rows)
     with pytest.raises(DataError, match="2.*--min-days"):
-        labels_from_clicks([log], tmp_path / "out", Rules())
-    made = labels_from_clicks([log], tmp_path / "out", Rules(min_days=1))
+        labels_from_clicks([log], tmp_path / "out", ClickRules())
+    made = labels_from_clicks([log], tmp_path / "out", ClickRules(min_days=1))
     assert made.labels > 0

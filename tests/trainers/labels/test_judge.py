@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from cogr.datasets import load_dataset
-from cogr.datasets.builder import Options
+from cogr.datasets.builder import DatasetOptions
 from tests.commands import Command
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion, refused
 from tests.shops import read_jsonl, write_shop
 from tests.web_server import Answer, json_answer
-from trainers.labels.judge import agreement, parse
+from trainers.labels.judge import agreement, parse_grade
 
 PAIRS = list(product(("red", "green", "blue"), ("chair", "lamp", "sofa", "table", "desk", "rug")))
 ITEMS = [
@@ -68,7 +68,7 @@ def test_a_judge_makes_a_data_set_and_says_how_far_it_agrees_with_people(
     assert found["counts"] == {"pairs judged": found["estimate"]["pairs"]} == again.json["counts"]
     assert found["estimate"]["known"] == len(LABELS)
     assert found["agreement"]["kappa"] == 1
-    dataset = load_dataset("jsonl", shop / "judged", Options(threshold=2))
+    dataset = load_dataset("jsonl", shop / "judged", DatasetOptions(threshold=2))
     assert len(dataset.items) == len(ITEMS)
     for query in dataset.all_queries():
         assert dataset.relevant[query.id] == {query.text.replace(" ", "-")}
@@ -147,7 +147,7 @@ def test_an_endpoint_that_goes_away_keeps_what_it_answered(shop: Path, cogr_trai
     ],
 )
 def test_an_answer_counts_only_when_it_names_one_level(answer: str, expected: int | None) -> None:
-    assert parse(answer) == expected
+    assert parse_grade(answer) == expected
 
 
 def test_agreement_counted_by_hand() -> None:

@@ -22,7 +22,7 @@ from cogr.records import Query
 from tests.commands import Command
 from trainers.demo import CATALOGUE
 from trainers.rivals import METHODS, Family, Fitted, Method, NotRunError, Task
-from trainers.rivals.compare import compared
+from trainers.rivals.compare import with_dev_queries
 from trainers.rivals.measuring import CUTS, holm, paired_p
 from trainers.rivals.results import MethodRow, Results, Summary, advice
 
@@ -50,18 +50,18 @@ def test_holm_multiplies_the_smallest_by_all_and_never_falls() -> None:
 
 def test_dev_queries_are_taken_from_train_where_there_are_none() -> None:
     dataset = load_dataset("jsonl", CATALOGUE)
-    assert compared(dataset) is dataset
+    assert with_dev_queries(dataset) is dataset
     none = replace(dataset, queries={**dataset.queries, "dev": ()})
-    found = compared(none)
+    found = with_dev_queries(none)
     train, dev = ({query.id for query in found.queries[split]} for split in ("train", "dev"))
     assert not train & dev
     assert train | dev == {query.id for query in dataset.queries["train"]}
     assert len(dev) == len(dataset.queries["train"]) // 5
     one = replace(none, queries={**none.queries, "train": dataset.queries["train"][:1]})
     with pytest.raises(DataError, match="two .*training queries"):
-        compared(one)
+        with_dev_queries(one)
     with pytest.raises(DataError, match="The test split"):
-        compared(replace(dataset, queries={**dataset.queries, "test": ()}))
+        with_dev_queries(replace(dataset, queries={**dataset.queries, "test": ()}))
 
 
 # The command, with methods of the test's own

@@ -13,7 +13,7 @@ from tests.commands import Command
 from tests.shops import write_sample_part
 from tests.trainers.shop import Shop
 from trainers.tiny import tiny_model
-from trainers.training.checkpoints import Trained, load_model, lora_config
+from trainers.training.checkpoints import TrainedModel, load_model, lora_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -55,7 +55,7 @@ def test_a_small_step_survives_being_saved_on_a_bfloat16_base(
             torch.nn.init.normal_(weight, std=1e-6)
     step = {name: w.detach().clone() for name, w in model.named_parameters() if "lora_" in name}
     trainer = SimpleNamespace(save_model=model.save_pretrained, args=SimpleNamespace(bf16=True))
-    Trained(trainer, {}).write(tmp_path / "adapter")
+    TrainedModel(trainer, {}).write(tmp_path / "adapter")
     again = dict(load_model(tmp_path / "adapter", settings).named_parameters())
     for name, weight in step.items():
         lost = (again[name] - weight).norm() / weight.norm()

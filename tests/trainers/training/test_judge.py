@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from indexers.generators.judging import EVERY, PARTS, YES_OR_NO, Pair
+from indexers.generators.judging import EVERY, PARTS, YES_OR_NO, QueryItem
 from indexers.generators.statistical import judge_evidence
 from indexers.workspace import Workspace
 from tests.commands import Command
@@ -30,7 +30,9 @@ def test_a_judge_trained_on_labels_is_evidence(
     monkeypatch.setattr(judge_evidence, "MAX_FITTED", 150)
     dataset = Workspace.open(config, []).dataset
     queries = dataset.queries["train"]
-    texts = [Pair(q, i).request(YES_OR_NO).prompt.text for q in queries for i in dataset.items[:9]]
+    texts = [
+        QueryItem(q, i).request(YES_OR_NO).prompt.text for q in queries for i in dataset.items[:9]
+    ]
     tiny_model(tmp_path / "tiny", [*texts, "yes no yes no"], 0)
     own = ["-c", str(config), "--set", f"training.model={tmp_path / 'tiny'}"]
     own += ["--set", "training.sft.query_epochs=1", "--set", "training.sft.learning_rate=0.001"]

@@ -17,7 +17,7 @@ from cogr.errors import DataError, TrainingError, UserError
 from cogr.matching.mirror import Mirror
 from cogr.records import Dataset, Query
 from cogr.rewards import Reference, World, query_reward
-from cogr.settings.training import QueryGrpoSettings, RolloutSettings, Rules, TrainingSettings
+from cogr.settings.training import QueryGrpoSettings, RolloutSettings, RulesName, TrainingSettings
 from indexers.workspace import Workspace
 from tests.shops import COLOURS, THINGS, colour_shop, write_sample_part
 from trainers.training.building import Build, accept, build_snapshot
@@ -355,7 +355,7 @@ def test_a_reward_that_fails_is_never_a_number(value: Any, said: str) -> None:
         scored(["oak, elm"], [[5, 0]], broken)
 
 
-def judged(rules: Rules, before: float | None, now: float | None) -> tuple[str, str]:
+def judged(rules: RulesName, before: float | None, now: float | None) -> tuple[str, str]:
     notes = [{} if value is None else {"dev": {"f1": value}} for value in (before, now)]
     base = Round(number=0, stages=(record("evaluate", "", **notes[0]),))
     return verdict(rules, 0.01, base, record("evaluate", "", **notes[1]))

@@ -11,7 +11,7 @@ import pytest
 
 from tests.shops import write_sample_part
 from tests.trainers.shop import Shop, learned, steps
-from trainers.tiny import texts_of, tiny_model
+from trainers.tiny import catalogue_texts, tiny_model
 from trainers.training import step_log
 from trainers.training.checkpoints import last_checkpoint
 
@@ -59,7 +59,7 @@ def test_a_stage_that_died_goes_on_from_its_checkpoint_to_the_same_weights(
     """Of a model in a folder, too, whose examples are in another order."""
     shop, settings = Shop(write_sample_part(tmp_path, items=64)), SETTINGS
     if not tiny:
-        tiny_model(tmp_path / "model", texts_of(shop.workspace().dataset), 0)
+        tiny_model(tmp_path / "model", catalogue_texts(shop.workspace().dataset), 0)
         settings += (f"training.model={tmp_path / 'model'}",)
     calm = shop.driver("calm", *settings, "training.save_steps=0")
     calm.reach(1)

@@ -4,7 +4,8 @@ that neither the labels nor the collection's words have.
 ONNX Runtime reads an encoder that has `onnx/model.onnx`, as most have on the hub; any other one
 needs sentence-transformers (extra `encoder`). The embeddings (points) are kept in the store, by the
 content of encoder and text: a text is encoded once. What `auto` stands for is chosen once in a
-store, which keeps that encoder too (`choose`), so that workers and later fits have the same one.
+store, which keeps that encoder too (`choose_encoder`), so that workers and later fits have the same
+one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from indexers.generators.model_folders import digest as digest_of_model
 from indexers.generators.model_folders import first_line, model_folder, read_json, resolve_model
 from indexers.generators.statistical.ranking.matrices import Floats, unit
 
-FOLDER = "encoded"
+_FOLDER = "encoded"
 """Where a store keeps points, one folder an encoder."""
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -46,7 +47,7 @@ ONNX_FILE = "onnx/model.onnx"
 _PATTERNS = (ONNX_FILE, "*.json", "1_Pooling/*.json")
 _FILES = (ONNX_FILE, "tokenizer.json", "1_Pooling/config.json")
 
-CHOICE = f"{FOLDER}/choice.json"
+CHOICE = f"{_FOLDER}/choice.json"
 
 MAX_ITEMS, MAX_LETTERS = 100_000, 16_000_000
 """For which `auto` takes an encoder. A new query is encoded and compared with all items, which
@@ -71,7 +72,8 @@ class Encoder:
     Args:
         model: a folder in sentence-transformers' layout, or a name on the Hugging Face hub.
         store: keeps the points.
-        kept: the digest of an encoder that the store keeps (`choose`); `model` is then its name.
+        kept: the digest of an encoder that the store keeps (`choose_encoder`); `model` is then its
+            name.
 
     Raises:
         MissingExtraError: there is no ONNX model, and sentence-transformers is not installed.
@@ -82,7 +84,7 @@ class Encoder:
     def __init__(self, model: str, store: Store, *, kept: str = "") -> None:
         self._folder = None if kept else _folder_of(model)
         self.digest = _digest(self._folder) if self._folder else kept
-        self._store = store.below(f"{FOLDER}/{self.digest}")
+        self._store = store.below(f"{_FOLDER}/{self.digest}")
         self._known: dict[bytes, Floats] = {}
 
     @cached_property
@@ -137,7 +139,7 @@ class Encoder:
 
 
 @dataclass(frozen=True)
-class Choice:
+class EncoderChoice:
     """An encoder's name, with the digest of what the store keeps of it where `auto` stands for it,
     or why there is none.
     """
@@ -151,12 +153,12 @@ class Choice:
         return f"encoder {self.model}" if self.model else f"no encoder{why}"
 
 
-def recorded(store: Store) -> Choice | None:
+def recorded(store: Store) -> EncoderChoice | None:
     """What a store has recorded that `auto` stands for."""
-    return Choice(**store.read_json(CHOICE)) if store.exists(CHOICE) else None
+    return EncoderChoice(**store.read_json(CHOICE)) if store.exists(CHOICE) else None
 
 
-def choose(items: Sequence[Item], language: str, store: Store) -> Choice:
+def choose_encoder(items: Sequence[Item], language: str, store: Store) -> EncoderChoice:
     """The choice that the store has recorded, or else a new one, recorded there with the encoder's
     files.
     """
@@ -167,22 +169,22 @@ def choose(items: Sequence[Item], language: str, store: Store) -> Choice:
     return recorded(store) or found
 
 
-def _choose(items: Sequence[Item], language: str, store: Store) -> Choice:
+def _choose(items: Sequence[Item], language: str, store: Store) -> EncoderChoice:
     if len(items) > MAX_ITEMS:
-        return Choice(why=f"new queries would be slow with more than {MAX_ITEMS:,} items")
+        return EncoderChoice(why=f"new queries would be slow with more than {MAX_ITEMS:,} items")
     read = MAX_TOKENS * LETTERS
     if sum(min(len(item.title) + len(item.text), read) for item in items) > MAX_LETTERS:
-        return Choice(why="the items' texts would take more than half an hour of a core")
+        return EncoderChoice(why="the items' texts would take more than half an hour of a core")
     model = MINILM if _is_english(items, language) else MULTILINGUAL
     try:
         folder = model_folder(model, _PATTERNS)
         _by_onnx(folder)
     except (GeneratorError, MissingExtraError, ServiceError) as error:
-        return Choice(why=first_line(error))
+        return EncoderChoice(why=first_line(error))
     digest = _digest(folder)
     for name in _names(folder):
-        store.write(f"{FOLDER}/{digest}/{name}", (folder / name).read_bytes())
-    return Choice(model, digest)
+        store.write(f"{_FOLDER}/{digest}/{name}", (folder / name).read_bytes())
+    return EncoderChoice(model, digest)
 
 
 def _is_english(items: Sequence[Item], language: str) -> bool:

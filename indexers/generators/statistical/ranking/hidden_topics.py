@@ -32,7 +32,7 @@ from indexers.generators.statistical.ranking.matrices import (
 )
 from indexers.generators.statistical.ranking.training_queries import TrainingQueries
 
-SHARED = 0.2
+_SHARED = 0.2
 """Two queries are of one topic where they share so many of their relevant items (Jaccard)."""
 
 LARGEST = 0.1
@@ -43,7 +43,7 @@ MAX_CONNECTED = 20_000
 too long.
 """
 
-ROUNDS = 10
+_ROUNDS = 10
 """Of k-means."""
 
 
@@ -76,7 +76,7 @@ def _clusters(points: Floats, k: int, seed: int) -> Ints:
     """The cluster of each point, of length 1, by spherical k-means."""
     rng = np.random.default_rng(seed)
     centres, part = points[rng.permutation(len(points))[:k]], np.zeros(len(points), np.int64)
-    for _ in range(ROUNDS):
+    for _ in range(_ROUNDS):
         part = (points @ centres.T).argmax(axis=1)
         members = csr_matrix((np.ones(part.size, np.float32), (part, np.arange(part.size))))
         centres = unit(members @ points)
@@ -93,7 +93,7 @@ def _connected(relevance: Csr) -> Ints:
     for at in range(0, n, step):
         common = (relevance[at : at + step] @ by_item).tocsr()
         one, other = at + row_of(common), common.indices
-        near = common.data >= SHARED * (sizes[one] + sizes[other] - common.data)
+        near = common.data >= _SHARED * (sizes[one] + sizes[other] - common.data)
         places = topic[one[near]], topic[other[near]]
         graph = csr_matrix((np.ones(places[0].size, np.int8), places), shape=(n, n))
         topic = connected_components(graph, directed=False)[1][topic].astype(np.int64)

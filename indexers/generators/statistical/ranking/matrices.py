@@ -237,7 +237,7 @@ DIMENSIONS = 128
 SPARE, REFINEMENTS = 16, 3
 """Random directions beyond `DIMENSIONS`, and rounds of refining them."""
 
-SAMPLE = 200_000
+_SAMPLE = 200_000
 """Most items that directions are computed from; of more, evenly spaced ones."""
 
 LSA_ROWS = 16_384
@@ -258,8 +258,8 @@ def term_points(tfidf: Csr, df: Ints) -> Floats:
     float16, in which they are saved.
     """
     kept = np.flatnonzero(df >= 2)
-    if tfidf.shape[0] > SAMPLE:
-        tfidf = tfidf[np.arange(SAMPLE) * tfidf.shape[0] // SAMPLE]
+    if tfidf.shape[0] > _SAMPLE:
+        tfidf = tfidf[np.arange(_SAMPLE) * tfidf.shape[0] // _SAMPLE]
     directions = _right_vectors(tfidf[:, kept]) if kept.size else np.zeros((0, 0), np.float32)
     points = np.zeros((df.size, directions.shape[1]), dtype=np.float32)
     points[kept] = directions.astype(np.float16)

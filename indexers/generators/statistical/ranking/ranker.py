@@ -45,7 +45,7 @@ MULTIPLIERS = (1.0, 1.25, 1.5)
 MASKS = 3
 """Parts of the known items; each is treated as new once."""
 
-MODEL: Mapping[str, Any] = {
+_MODEL: Mapping[str, Any] = {
     "objective": "binary",
     "learning_rate": 0.1,
     "max_bin": 63,
@@ -59,7 +59,7 @@ MODEL: Mapping[str, Any] = {
     "verbose": -1,
 }
 MANY = {"num_leaves": 31, "min_data_in_leaf": 100}, 100
-FEW = {"num_leaves": 7, "min_data_in_leaf": 50}, 60
+_FEW = {"num_leaves": 7, "min_data_in_leaf": 50}, 60
 """Sizes of trees, and how many there are, for many and for few training queries."""
 
 PENALTY, GATE_PENALTY = 100.0, 1.0
@@ -67,7 +67,7 @@ PENALTY, GATE_PENALTY = 100.0, 1.0
 coefficients against the summed loss of the pairs, or of the queries.
 """
 
-GATE = [FEATURES.index(name) for name in ("most_similar", "most_overlap", "terms", "best_share")]
+_GATE = [FEATURES.index(name) for name in ("most_similar", "most_overlap", "terms", "best_share")]
 """Features of a query by which the gate tells whether the labels know its topic."""
 
 LABELLED_ODDS = 9.0
@@ -118,7 +118,7 @@ class Ranker:
 
     def known(self, x: Floats) -> Floats:
         """Logit of the gate: whether the labels know the topic of each pair's query, (pairs,)."""
-        logits: Floats = x[:, GATE] @ self.gate[1:] + self.gate[0]
+        logits: Floats = x[:, _GATE] @ self.gate[1:] + self.gate[0]
         return logits
 
     def _by_folds(self, x: Floats, own: Ints) -> Floats:
@@ -185,7 +185,7 @@ def fit_hidden(
     """
     trained = np.flatnonzero(ranker.folds >= 0)
     first = [np.unique(pairs.query, return_index=True)[1] for pairs in (known, hidden)]
-    x = np.concatenate([known.x[first[0]], hidden.x[first[1]]])[:, GATE]
+    x = np.concatenate([known.x[first[0]], hidden.x[first[1]]])[:, _GATE]
     y = np.repeat([1.0, 0.0], [first[0].size, first[1].size]).astype(np.float32)
     gate = logistic(x, y, np.ones_like(y), GATE_PENALTY).astype(np.float32)
     gated = replace(ranker, gate=gate)
@@ -283,9 +283,9 @@ def _cross_fit(
         x, y, weight = pairs.x[rows], labels[rows], weights[rows]
         few = folds.size < FEW_QUERIES
         line = logistic(_curved(x), y, weight) if few else np.zeros(0, np.float32)
-        size, rounds = FEW if few else MANY
+        size, rounds = _FEW if few else MANY
         data = lightgbm.Dataset(x, y, weight=weight)
-        return lightgbm.train({**MODEL, **size, "seed": seed}, data, rounds), line
+        return lightgbm.train({**_MODEL, **size, "seed": seed}, data, rounds), line
 
     with ThreadPoolExecutor(2) as pool:
         models, linear = zip(*pool.map(fold_model, range(FOLDS)), strict=True)

@@ -50,7 +50,7 @@ GRAM = 4
 GRAM_BITS = 18
 GRAM_CHARS = 400
 
-TEXTS = 4096
+_TEXTS = 4096
 """Texts whose 4-grams are found at once."""
 
 MANY, COARSE = 30_000, 64
@@ -384,7 +384,7 @@ class TextIndex:
 def item_grams(texts: Iterable[str]) -> Csr:
     """`char_grams` of many texts, as int8 in mapped temporary files."""
     columns, sizes = Spool(), [np.zeros(1, dtype=np.int64)]
-    for batch in batched(texts, TEXTS):
+    for batch in batched(texts, _TEXTS):
         part = char_grams(batch)
         columns.append(part.indices)
         sizes.append(np.diff(part.indptr))

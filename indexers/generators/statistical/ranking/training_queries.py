@@ -33,7 +33,7 @@ from indexers.generators.statistical.ranking.matrices import (
 )
 from indexers.generators.statistical.ranking.text_index import QueryBatch, TextIndex
 
-SHRINKAGE = 0.5
+_SHRINKAGE = 0.5
 """Added to the sum of a vote's weights, so that one moderately similar query does not decide alone.
 """
 
@@ -128,7 +128,7 @@ class TrainingQueries:
         """
         weights = top_rows(similarity, k)
         weights = with_data(weights, weights.data**power)
-        votes = scale_rows(weights @ self._narrow, 1 / (row_sums(weights) + SHRINKAGE))
+        votes = scale_rows(weights @ self._narrow, 1 / (row_sums(weights) + _SHRINKAGE))
         return self._of_items(votes)
 
     def _of_items(self, votes: Csr) -> Csr:

@@ -26,7 +26,7 @@ from indexers.backends.opensearch.indexes import (
     spelled,
 )
 from indexers.backends.opensearch.search import TIER, blended_body
-from indexers.backends.opensearch.serving import fields_of
+from indexers.backends.opensearch.serving import served_fields
 from indexers.text import Analyser, codes
 from tests.indexers.backends.backend_worlds import frozen, publish
 from tests.indexers.backends.opensearch_worlds import backend_of
@@ -141,7 +141,7 @@ def test_an_index_of_ones_own_finds_part_numbers_as_documented(cluster: Cluster)
     for sku in ("3RT2015-1AP01", "3RT2015-1BB42", "LC1D 09 BD"):
         path, body = f"/{name}/_doc/{len(sku)}{sku[-1]}?refresh=true", {"sku": sku}
         cluster.call("PUT", path, body=body, doing="")
-    fields = fields_of(IntoSettings(index=name, id_field="sku"), None)
+    fields = served_fields(IntoSettings(index=name, id_field="sku"), None)
     for text, expected in (
         ("3rt20151ap01", ["3RT2015-1AP01"]),
         ("3rt-2015 1bb42", ["3RT2015-1BB42"]),

@@ -20,7 +20,7 @@ from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
 from indexers.generators.statistical.ranking import encoder as module
 from indexers.generators.statistical.ranking import text_index
-from indexers.generators.statistical.ranking.encoder import Encoder, choose
+from indexers.generators.statistical.ranking.encoder import Encoder, choose_encoder
 from indexers.generators.statistical.ranking.features import (
     ENCODED_FEATURES,
     FEATURES,
@@ -231,7 +231,7 @@ def test_auto_without_weights_is_none_from_then_on(
 def test_other_languages_get_a_multilingual_encoder(
     hub: list[str], tmp_path: Path, title: str, language: str, wanted: str
 ) -> None:
-    assert choose([Item("1", title, "")], language, Store(tmp_path)).model == wanted
+    assert choose_encoder([Item("1", title, "")], language, Store(tmp_path)).model == wanted
     assert hub == [wanted]
 
 
@@ -248,7 +248,7 @@ def test_too_many_items_get_none(
     why: str,
 ) -> None:
     monkeypatch.setattr(module, limit, len(dataset.items) - 1)
-    assert why in str(choose(dataset.items, "english", Store(tmp_path)))
+    assert why in str(choose_encoder(dataset.items, "english", Store(tmp_path)))
     assert not hub
 
 
@@ -269,7 +269,7 @@ def test_many_items_are_compared_along_the_directions_in_which_they_differ_most(
 def test_a_store_that_lost_its_encoder_says_so(
     hub: list[str], dataset: Dataset, tmp_path: Path
 ) -> None:
-    digest = choose(dataset.items, "english", Store(tmp_path)).digest
+    digest = choose_encoder(dataset.items, "english", Store(tmp_path)).digest
     Store(tmp_path).remove(f"encoded/{digest}/onnx")
     with pytest.raises(GeneratorError, match="remove encoded/choice"):
         Encoder("", Store(tmp_path), kept=digest).points(["a sofa"])
