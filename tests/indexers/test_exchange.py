@@ -310,7 +310,7 @@ def test_an_index_is_read_in_pages(
     path = f"/{cluster.settings.prefix}-products"
     cluster.call("PUT", path, body={**SHARDS, **DATED}, doing="creating")
     index = indexed(cluster, "products", map(product, range(250)))
-    monkeypatch.setattr(imports, "PAGE", 100)
+    monkeypatch.setattr(imports, "_PAGE", 100)
     there = ("--set", f"opensearch.url={cluster.url}", "--json")
     fixed = ("--index", index, *NAMED, "--updated", "changed", *there)
     ended = cogr_index("import", "items", *fixed)

@@ -43,7 +43,7 @@ def test_items_are_a_sequence(items: list[Item], part: slice) -> None:
 
 @pytest.mark.parametrize("small", [0, 1 << 20])
 def test_many_items_lie_in_files(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped, "SMALL", small)
+    monkeypatch.setattr(mapped, "_SMALL", small)
     items = [
         Item(f"i{number * 7919 % 10_007}", "ü" * (number % 5), "text") for number in range(10_007)
     ]

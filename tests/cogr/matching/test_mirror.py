@@ -197,7 +197,7 @@ def test_postings_do_not_depend_on_batches_and_ranges(
         add(parts, world, ids[start : start + rows])
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(postings, "AT_ONCE", at_once)
-        patched.setattr(mapped, "SMALL", 8)
+        patched.setattr(mapped, "_SMALL", 8)
         found, expected = parts.finish(), whole.finish()
     assert list(found.ids) == list(expected.ids) == ids
     assert list(found.terms) == list(expected.terms)

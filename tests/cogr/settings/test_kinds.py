@@ -33,7 +33,8 @@ def test_an_unknown_kind_is_an_error_and_no_answer(name: str) -> None:
 
 def test_every_kind_is_made_by_its_module() -> None:
     for kind in KINDS.values():
-        module = __import__(f"indexers.generators.{kind.module}", fromlist=["make"])
-        assert issubclass(getattr(module, kind.options), Options)
-        assert callable(module.make)
+        module = __import__(f"indexers.generators.{kind.module}", fromlist=[kind.options])
+        options = getattr(module, kind.options)
+        assert issubclass(options, Options)
+        assert options.make is not Options.make
     assert Generator.keeps_memory is False

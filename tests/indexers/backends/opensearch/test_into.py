@@ -332,7 +332,7 @@ def test_two_that_fill_one_index_wait_for_one_another(
         for word in ("one", "other")
     )
     products.add(["a-1"])
-    real, begun, filled = external.compare, threading.Event(), list[str]()
+    real, begun, filled = external.compare_field, threading.Event(), list[str]()
 
     def slow(*given: Any) -> Coverage:
         filled.append(given[2])
@@ -340,7 +340,7 @@ def test_two_that_fill_one_index_wait_for_one_another(
         sleep(0.5)
         return real(*given)
 
-    monkeypatch.setattr(external, "compare", slow)
+    monkeypatch.setattr(external, "compare_field", slow)
     said: list[str] = []
     thread = threading.Thread(target=products.place().publish, args=([one.id], print))
     thread.start()
@@ -359,7 +359,7 @@ def test_a_publish_is_refused_where_the_alias_moves_meanwhile(
 ) -> None:
     snapshot = frozen(products.workspace.store, "item", SHOP[:3])
     products.add(ids_of(snapshot))
-    real, new = external.compare, f"{products.index}-new"
+    real, new = external.compare_field, f"{products.index}-new"
 
     def moved_meanwhile(*given: Any) -> Coverage:
         monkeypatch.undo()
@@ -374,7 +374,7 @@ def test_a_publish_is_refused_where_the_alias_moves_meanwhile(
             products.cluster.call("POST", path, body=body, doing="product team")
         return real(*given)
 
-    monkeypatch.setattr(external, "compare", moved_meanwhile)
+    monkeypatch.setattr(external, "compare_field", moved_meanwhile)
     with pytest.raises(UserError, match=new):
         products.place().publish([snapshot.id], lambda _: None)
     assert products.place().publish([snapshot.id], lambda _: None).index == new

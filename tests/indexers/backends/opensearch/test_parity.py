@@ -59,7 +59,7 @@ def test_paging_gives_what_one_page_gives(
         whole = backend.retrieved(keywords, snapshot=snapshot.id)
         assert whole.total > 60
         for page in (1 + whole.total // 3, whole.total, 7):
-            monkeypatch.setattr(search, "PAGE", page)
+            monkeypatch.setattr(search, "_PAGE", page)
             assert backend.retrieved(keywords, snapshot=snapshot.id) == whole
 
 

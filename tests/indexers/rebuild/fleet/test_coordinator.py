@@ -64,7 +64,7 @@ def test_a_service_that_is_away_stops_the_rebuild_and_the_next_one_goes_on(
 ) -> None:
     told = "no answer 2 times in a row.*went away after 11 answers"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("indexers.rebuild.fleet.coordinator.SETBACKS", 2)
+        patch.setattr("indexers.rebuild.fleet.coordinator.MAX_SETBACKS", 2)
         patch.setattr("indexers.generators.extractive.Scripted", faulty(away_after=11))
         with pytest.raises(ServiceError, match=told):
             rebuild_by(Worker(workspace, "one"))
@@ -86,7 +86,7 @@ def test_workers_with_another_store_stop_the_rebuild(
             workspace.store.remove("cache")
             return said
 
-    monkeypatch.setattr("indexers.rebuild.fleet.coordinator.SETBACKS", 1)
+    monkeypatch.setattr("indexers.rebuild.fleet.coordinator.MAX_SETBACKS", 1)
     with pytest.raises(StorageError, match="20 answers"):
         rebuild_by(Elsewhere(workspace, "one"))
 

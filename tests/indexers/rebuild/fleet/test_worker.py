@@ -40,7 +40,7 @@ def test_a_worker_leaves_the_rest_when_time_or_run_is_over(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, *, over: bool
 ) -> None:
     run, folder = begin(workspace)
-    monkeypatch.setattr("indexers.rebuild.fleet.worker.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("indexers.rebuild.fleet.worker.WORKER_LOOK_SECONDS", 0.05)
     monkeypatch.setattr("indexers.rebuild.fleet.worker.SHARD_SECONDS", 60 if over else 0.1)
     monkeypatch.setattr("indexers.generators.extractive.Scripted", faulty(delay=0.02))
     worker = Worker(workspace, "here")
