@@ -145,7 +145,7 @@ class Method:
 
 
 _PLACES: dict[str, str] = {
-    "bm25": "lexical:BM25",
+    "bm25": "lexical:BM25Search",
     "synonyms": "lexical:Synonyms",
     "doc2query": "lexical:Doc2Query",
     "cogr-frozen": "keyword:CogrFrozen",
