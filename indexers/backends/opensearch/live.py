@@ -23,9 +23,9 @@ from indexers.backends.opensearch.search import (
 from indexers.backends.opensearch.serving import (
     ambiguous,
     count_of,
-    fields_of,
     pair_of,
     request_of,
+    served_fields,
     with_count,
 )
 
@@ -82,7 +82,7 @@ class LiveCluster:
         return Entry.model_validate(_mapping(hits[0]).get("_source")).row() if hits else None
 
     def bodies(self, item: ServedSide | None, keywords: Keywords, words: Words) -> Bodies:
-        return bodies(keywords, words, fields_of(self._into, item))
+        return bodies(keywords, words, served_fields(self._into, item))
 
     async def close(self) -> None:
         await self._client.close()
