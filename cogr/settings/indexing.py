@@ -184,7 +184,7 @@ GeneratorName = Literal[
     "auto", "statistical", "extractive", "vllm", "transformers", "openai", "scripted"
 ]
 JudgeName = Literal["vllm", "transformers", "openai"]
-Live = Literal["auto", "statistical", "extractive", "openai", "none"]
+LiveName = Literal["auto", "statistical", "extractive", "openai", "none"]
 
 
 def kind_of(name: str) -> Kind:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator
 
-from cogr.settings.indexing import Live
+from cogr.settings.indexing import LiveName
 from cogr.settings.table import MAX_SECONDS, SettingsTable, check_url, http_url, usable_path
 
 _OWN_FIELDS = ("item_id", "keywords", "text", "whole_text")
@@ -131,7 +131,7 @@ class ServingSettings(SettingsTable):
         le=MAX_SECONDS,
         description="Seconds after which a query is answered with what was found so far",
     )
-    live: Live = Field(
+    live: LiveName = Field(
         "auto",
         description=(
             "Generator for unknown queries. auto: the one that wrote the serving query snapshot, "

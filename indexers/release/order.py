@@ -70,7 +70,7 @@ the fields of indexes of other teams.
 log = logging.getLogger(__name__)
 
 
-class Entry(TypedDict):
+class HistoryEntry(TypedDict):
     """One switch: what serves since then in every place, and who made it. `paired` are the fields
     of other indexes that the queries were published with; `rolled_back` the digests of rules that a
     rollback took away; of a rollback under way, `back_to` is the number of the entry that it goes
@@ -85,7 +85,7 @@ class Entry(TypedDict):
     back_to: NotRequired[int]
 
 
-_ENTRIES = TypeAdapter(list[Entry])
+_ENTRIES = TypeAdapter(list[HistoryEntry])
 
 
 class History:
@@ -96,12 +96,12 @@ class History:
     def __init__(self, store: Store, catalogue: str) -> None:
         self._store, self._path = store, f"history-{catalogue}.json"
         self._read: bytes | None = None
-        self.entries: Sequence[Entry] = []
+        self.entries: Sequence[HistoryEntry] = []
         with suppress(FileNotFoundError):
             self._read = store.read(self._path)
             self.entries = self._parsed(self._read)
 
-    def _parsed(self, content: bytes) -> list[Entry]:
+    def _parsed(self, content: bytes) -> list[HistoryEntry]:
         try:
             return _ENTRIES.validate_json(content)
         except ValidationError as error:
@@ -111,7 +111,7 @@ class History:
                 "publish begins a new one."
             ) from error
 
-    def write(self, entries: Sequence[Entry]) -> None:
+    def write(self, entries: Sequence[HistoryEntry]) -> None:
         """Replace the entries that were read. Raises LockedError where another process has."""
         content = as_json(entries[-_KEPT:])
         if content == self._read:
@@ -137,19 +137,19 @@ class History:
 
     def forget(self, places: Collection[str]) -> None:
         """Leave out places whose index is gone."""
-        kept: list[Entry] = []
+        kept: list[HistoryEntry] = []
         for entry in self.entries:
             serving = {place: id_ for place, id_ in entry["serving"].items() if place not in places}
             if not kept or kept[-1]["serving"] != serving:
-                kept.append(Entry(**{**entry, "serving": serving}))
+                kept.append(HistoryEntry(**{**entry, "serving": serving}))
         self.write(kept)
 
     @property
-    def newest(self) -> Entry | None:
+    def newest(self) -> HistoryEntry | None:
         """The last entry."""
         return self.entries[-1] if self.entries else None
 
-    def settled(self, state: ServingState) -> tuple[Sequence[Entry], ServingState | None]:
+    def settled(self, state: ServingState) -> tuple[Sequence[HistoryEntry], ServingState | None]:
         """The entries up to what serves; and what served before a rollback that switched and died
         before its end.
         """
@@ -171,7 +171,7 @@ class History:
         self.write(self.settled(state)[0])
 
 
-def read_history(store: Store, catalogue: str) -> Sequence[Entry]:
+def read_history(store: Store, catalogue: str) -> Sequence[HistoryEntry]:
     """The entries of a catalogue's history. Raises StorageError when it is damaged."""
     return History(store, catalogue).entries
 
@@ -183,7 +183,7 @@ def kept_histories(store: Store) -> list[str]:
 
 
 def previous(
-    entries: Sequence[Entry], state: ServingState, places: Collection[str] = SIDES
+    entries: Sequence[HistoryEntry], state: ServingState, places: Collection[str] = SIDES
 ) -> tuple[int, dict[str, str]]:
     """The newest entry with something in these places that does not serve there now: its number,
     and what differs, in any place. Raises SnapshotError when there is none.
@@ -199,7 +199,7 @@ def previous(
     )
 
 
-def _newest(entries: Sequence[Entry], serving: Mapping[str, str]) -> int | None:
+def _newest(entries: Sequence[HistoryEntry], serving: Mapping[str, str]) -> int | None:
     found = [number for number, entry in enumerate(entries) if entry["serving"] == serving]
     return found[-1] if found else None
 
@@ -522,7 +522,7 @@ def roll_back(
 
 
 def _step_back(
-    place: Destination, entries: Sequence[Entry], state: ServingState
+    place: Destination, entries: Sequence[HistoryEntry], state: ServingState
 ) -> tuple[int, dict[str, str]]:
     number, changed = previous(entries, state, (*SIDES, place.items))
     others = [where for where in changed if "/" in where and where != place.items]
@@ -561,7 +561,7 @@ def _switch(
     """
     twins = {where: changes[place.items] for where in now if place.names(where, changes)}
     entries, after = history.entries, _named({**now, **changes, **twins})
-    made: Entry = {
+    made: HistoryEntry = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "by": lease.holder,
         "serving": after,
@@ -585,7 +585,7 @@ def _switch(
 _TRIES = 5
 
 
-def _enter(place: Destination, made: Entry, before: Sequence[Entry]) -> None:
+def _enter(place: Destination, made: HistoryEntry, before: Sequence[HistoryEntry]) -> None:
     """Enter a switch that was made: where this process slept just before, another one may have
     taken its note away, or left out what is gone.
     """

@@ -7,7 +7,14 @@ from typing import get_args
 import pytest
 
 from cogr.errors import GeneratorError
-from cogr.settings.indexing import KINDS, GeneratorName, GeneratorSettings, JudgeName, Live, kind_of
+from cogr.settings.indexing import (
+    KINDS,
+    GeneratorName,
+    GeneratorSettings,
+    JudgeName,
+    LiveName,
+    kind_of,
+)
 from indexers.generators import Generator, Options, make_generator
 
 
@@ -15,7 +22,7 @@ def test_choices_of_settings_are_those_of_the_kinds() -> None:
     assert get_args(GeneratorName) == ("auto", *KINDS)
     assert get_args(JudgeName) == tuple(name for name, kind in KINDS.items() if kind.model)
     live = {name for name, kind in KINDS.items() if kind.is_live} - {"scripted"}
-    assert {*get_args(Live)} == live | {"auto", "none"}
+    assert {*get_args(LiveName)} == live | {"auto", "none"}
 
 
 def test_a_kind_with_an_endpoint_has_a_table_for_it() -> None:
