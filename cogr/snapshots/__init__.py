@@ -149,7 +149,7 @@ def read_manifest(store: Store, snapshot_id: str) -> Manifest:
         have = (
             f"it has {', '.join(known[-3:])}"
             if known
-            else "it has none yet; run cogr-index rebuild"
+            else "it has none yet; run cogr-index rebuild --side item"
         )
         raise SnapshotError(f"The store {store.url} has no snapshot {snapshot_id!r}: {have}.")
     where = f"The manifest of snapshot {snapshot_id} in {store.url}"

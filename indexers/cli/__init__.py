@@ -237,8 +237,8 @@ def _verify(
     found, problems = verify(workspace, snapshot, progress_bar, every=not quick)
     if not found and not problems:
         raise UserError(
-            "Nothing serves yet, so there is nothing to verify: run cogr-index rebuild, or name "
-            "a snapshot."
+            "Nothing serves yet, so there is nothing to verify: run cogr-index rebuild --side "
+            "item, or name a snapshot."
         )
     told = {f"{id_}{': equal' if not problems else ''}": one for id_, one in found.items()}
     call.show("", {"verified": found, "problems": problems}, told=told)

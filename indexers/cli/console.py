@@ -49,7 +49,7 @@ def run(app: typer.Typer) -> NoReturn:
     A CogrError becomes its one sentence on standard error and its `exit_status`; a wrong option or
     argument exits with 2, Ctrl-C with 130. Anything else is a bug and keeps its traceback.
     """
-    logs.set_verbosity(False)
+    logs.begin()
     learn_words(sys.argv[1:])
     try:
         status = app(standalone_mode=False)
@@ -258,9 +258,9 @@ def common_options(*, json: bool = True) -> Callable[[Callable[..., None]], Call
 
         @functools.wraps(command)
         def called(**given: Any) -> None:
-            logs.set_verbosity(given.pop("verbose"))
             overrides, json = given.pop("set_") or [], given.pop("json_", False)
             call = Call(given.pop("config"), overrides, json, program)
+            logs.begin(verbose=given.pop("verbose"), config=call.config)
             try:
                 command(**given, **{place: call})
             finally:

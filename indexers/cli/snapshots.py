@@ -36,7 +36,7 @@ def _list(call: Call) -> None:
     shown = pick_columns([{**row, "pair": ", ".join(row["pairs"][-2:])} for row in rows], columns)
     damaged = [row for row in rows if row["state"] == "damaged"]
     notes = [f"{row['damage']}{' It serves.' if row['serving'] else ''}" for row in damaged]
-    title = _serves(serving) if rows else "No snapshot yet: run cogr-index rebuild."
+    title = _serves(serving) if rows else "No snapshot yet: run cogr-index rebuild --side item."
     table = Table(title, shown, [*notes, *serving["problems"]])
     call.emit({"serving": serving, "snapshots": rows}, table.show)
 

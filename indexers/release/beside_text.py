@@ -98,22 +98,24 @@ def _measured(
         ids = [opened.mirror.ids[dense] for dense in found.dense.tolist()]
         sets[id_], serving[id_] = ids[: found.total], ids[:MAX_RANKING]
         text[id_] = _by_text(opened, found.by_text)
-    cutoff = _cutoff(opened, dataset) or sweep_cutoff(text, dataset.relevant)[0]
+    cutoff = _cutoff(opened, dataset) or _swept(text, dataset)
     cut = {id_: ids[:cutoff] for id_, ids in text.items()}
     own, other = measure(dataset, queries, sets, serving), measure(dataset, queries, cut, text)
-    return [*_compared(own.values, other.values, own.weights)], ""
+    on = "dev queries" + ", by titles alone" * (item.manifest.texts is None)
+    return [*_compared(own.values, other.values, own.weights, on)], ""
 
 
 def _compared(
     own: Mapping[str, NDArray[np.float64]],
     other: Mapping[str, NDArray[np.float64]],
     weights: NDArray[np.float64],
+    on: str,
 ) -> Iterator[Comparison]:
     for key, name in measures_of("gate").items():
         more = own[key] - other[key]
         error = float(more.std(ddof=1)) / more.size**0.5 if more.size > 1 else 0.0
         serves, text = (float(np.average(one[key], weights=weights)) for one in (own, other))
-        yield Comparison(name, "dev queries", serves, text, 0.0 if key == "f1" else error)
+        yield Comparison(name, on, serves, text, 0.0 if key == "f1" else error)
 
 
 def _by_text(opened: Opened, scores: NDArray[np.float32]) -> list[str]:
@@ -129,5 +131,9 @@ def _cutoff(opened: Opened, dataset: Dataset) -> int | None:
         scores = opened.rank({}, Words(query.text), MAX_RANKING).by_text
         assert scores is not None
         runs[query.id] = _by_text(opened, scores)
+    return _swept(runs, dataset)
+
+
+def _swept(runs: Mapping[str, list[str]], dataset: Dataset) -> int | None:
     relevant = {id_: dataset.relevant[id_] for id_ in runs}
     return sweep_cutoff(runs, relevant)[0] if any(runs.values()) else None

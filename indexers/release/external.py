@@ -109,15 +109,16 @@ class ForeignIndex(Destination):
 
     def publish(self, ids: Sequence[str], say: Say, *, gate: bool = True) -> Merged:
         """Fill the item snapshot's field, compare it, and let searches use it, together with a
-        query snapshot where one is named. Without a snapshot, what serves is carried over to the
-        index that the name stands for now.
+        query snapshot where one is named. Without an item snapshot, what serves is carried over to
+        the index that the name stands for now.
 
         Raises as `release`, UserError where no document is of an item, and CheckFailedError where
         documents keep losing the field, or hold other values.
         """
         self._queries = any(side_of(id_) == "query" for id_ in ids)
         if self._queries and len(ids) == 1:
-            raise UserError("Name an item snapshot, too; the queries are published with it.")
+            history = History(self.store, self.catalogue)
+            ids = [*self.current(self.state(history), history), *ids]
         gate = gate and bool(ids)
         released = release(self.workspace, ids, gate=gate, say=say, into=self)
         return self._outcome(released, say)

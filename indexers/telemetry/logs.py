@@ -7,12 +7,15 @@ unexpected error may quote an item, so a line has the error's class and place al
 from __future__ import annotations
 
 import logging
+import re
+import shlex
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -29,6 +32,7 @@ _bound: ContextVar[Mapping[str, str]] = ContextVar("cogr_log_fields")
 
 class _State:
     verbose = False
+    config: Path | None = None
     settings = LogSettings()
 
 
@@ -47,10 +51,26 @@ def bound(**fields: str | None) -> Iterator[None]:
         _bound.reset(token)
 
 
-def set_verbosity(verbose: bool) -> None:
-    """Apply -v at once; `configure` keeps it when it is called with the settings later."""
-    _State.verbose = verbose
+def begin(*, verbose: bool = False, config: Path | None = None) -> None:
+    """Begin a command: apply -v at once, which `configure` keeps when it is called with the
+    settings later; `advised` names the configuration.
+    """
+    _State.verbose, _State.config = verbose, config
     configure(LogSettings())
+
+
+_COMMAND = re.compile(
+    r"\bcogr-(index|train|ops) ((import|export|labels) [a-z-]+|rebuild|update|publish|rollback|"
+    r"verify|prune|list|search|diff|inspect|status|run|evaluate|report|compare|serve|worker)\b"
+)
+
+
+def advised(text: str) -> str:
+    """A text whose commands name the configuration that this one was given, so that they run as
+    they are printed.
+    """
+    option = f" -c {shlex.quote(str(_State.config))}" if _State.config else ""
+    return text if option in text else _COMMAND.sub(rf"\g<0>{option}", text)
 
 
 def configure(settings: LogSettings) -> None:
@@ -107,7 +127,7 @@ def say(message: str, level: int = logging.INFO) -> None:
         _SAYS.log(level, "%s", message)
     else:
         # Not through the log: a line for people has no time and no logger, and is never wrapped.
-        line = message.lstrip("\n")
+        line = advised(message).lstrip("\n")
         print("\n" * (len(message) - len(line)) + one_line(line), file=sys.stderr, flush=True)
 
 

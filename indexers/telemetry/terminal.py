@@ -44,14 +44,14 @@ loads a model.
 
 class _VisibleConsole(Console):
     def render_str(self, text: str, *args: Any, **kwargs: Any) -> Text:
-        return super().render_str(visible(text), *args, **kwargs)
+        return super().render_str(visible(logs.advised(text)), *args, **kwargs)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         if (
             isinstance(renderable, Text)
-            and (shown := visible(renderable.plain)) != renderable.plain
+            and (shown := visible(logs.advised(renderable.plain))) != renderable.plain
         ):
             renderable = Text(shown, renderable.style)
         for segment in super().render(renderable, options):

@@ -85,9 +85,9 @@ def next_round(call: Call, run: RunOption = "main") -> None:
 def _show(call: Call, trained: TrainedRun) -> None:
     call.emit(trained.as_dict(), trained.table.show)
     if trained.found.is_behind:
-        _next("publish", call, trained.driver.run.name)
+        _next("publish", trained.driver.run.name)
     best = trained.snapshots
-    _next(f"evaluate --item {best['item']} --query {best['query']}", call)
+    _next(f"evaluate --item {best['item']} --query {best['query']}")
 
 
 @app.command("publish")
@@ -111,7 +111,7 @@ def _publish(
     serves = _project(call).driver(run).publish(pair, gate=gate)
     found = {"serves": serves.name, "item": serves.items, "query": serves.queries}
     call.show("Serving now", {"run": run, **found})
-    _next("evaluate", call)
+    _next("evaluate")
 
 
 @app.command("status")
@@ -160,10 +160,8 @@ def _project(call: Call) -> Project:
     return Project(call.workspace, call.config, call.overrides, console.note)
 
 
-def _next(command: str, call: Call, run: str = "main") -> None:
-    name, _, more = command.partition(" ")
-    said = [name, f"-c {call.config}" * bool(call.config), more, f"--run {run}" * (run != "main")]
-    console.next_command(" ".join(["cogr-train", *filter(None, said)]))
+def _next(command: str, run: str = "main") -> None:
+    console.next_command(f"cogr-train {command}" + f" --run {run}" * (run != "main"))
 
 
 @app.command("compare")
@@ -269,7 +267,7 @@ def _demo(
     """
     from trainers.demo import run_demo
 
-    logs.set_verbosity(verbose)
+    logs.begin(verbose=verbose)
     found, tables = run_demo(backend, out, set_ or ())
 
     def show(shown: Console) -> None:
@@ -333,7 +331,7 @@ def from_clicks(
     from trainers.labels.events import ClickRules
     from trainers.labels.from_clicks import labels_from_clicks
 
-    logs.set_verbosity(verbose)
+    logs.begin(verbose=verbose)
     weights = {**ClickRules().weights, **_weights(weight or [])}
     rules = ClickRules(
         weights={action: value for action, value in weights.items() if value},

@@ -165,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--run", required=True)
     parser.add_argument("--halvings", type=int, default=0)
     options = parser.parse_args(arguments)
-    logs.set_verbosity(False)
+    logs.begin()
     try:
         workspace = Workspace.open(options.config, options.set)
         logs.configure(workspace.settings.log)

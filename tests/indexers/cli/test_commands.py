@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
+
+import pytest
 
 from cogr.snapshots import Row
 from cogr.store import Store
@@ -53,6 +57,25 @@ def test_a_diff_names_keywords_and_entities(shop: Path, cogr_index: Command) -> 
     back = cogr_index("diff", new, old, "--json").json
     assert (back["gained"], back["lost"]) == (found["lost"], found["gained"])
     assert cogr_index("diff", new, new, "--json").json["changed"] == 0
+
+
+def test_what_a_command_advises_runs_as_printed(
+    shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From another folder, with the configuration that the command was given."""
+    monkeypatch.chdir(shop.parent)
+    config = shop.rename(shop.with_name("a shop")) / "cogr.toml"
+    refused = [
+        cogr_index("search", "sofa", "-c", config).err,
+        cogr_index("verify", f"--config={config}").err,
+        cogr_index("verify", "item-r000-000000000000", "-c", config).err,
+        cogr_index("list", "-c", config).out,
+    ]
+    for said in refused:
+        told = re.search(r"run (cogr-index rebuild .*? --side item)", " ".join(said.split()))
+        assert told, said
+        assert cogr_index(*shlex.split(told[1])[1:], "--no-publish").status == 0
+    assert cogr_index("verify").status == 2  # No configuration, so nothing to add.
 
 
 def test_prune_never_takes_what_is_in_use(shop: Path, cogr_index: Command) -> None:

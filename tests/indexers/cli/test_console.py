@@ -109,6 +109,18 @@ def test_the_next_command_works_where_the_environment_is_not_activated(
     assert Path(program).is_file()
 
 
+@pytest.mark.parametrize(("done", "told"), [(99, False), (100, True), (999, True)])
+def test_no_time_left_is_told_before_a_tenth_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], done: int, told: bool
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: now)
+    with terminal.progress_bar("a model that loads first", 1000) as advance:
+        now += 60
+        advance(done)
+    assert (" left" in capsys.readouterr().err.splitlines()[0]) is told
+
+
 def test_progress_is_shown_by_lines_where_nobody_watches(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,7 +201,7 @@ def test_json_has_no_byte_that_steers_a_terminal(hostile_shop: Path, cogr_index:
 def test_notes_logs_and_tracebacks_are_one_line_each_and_steer_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    logs.set_verbosity(True)
+    logs.begin(verbose=True)
     console.note(f"a note {HOSTILE}\nNext: something else")
     logging.getLogger("indexers.x").warning("a line %s\nERROR forged", HOSTILE)
     try:

@@ -146,6 +146,11 @@ def test_the_first_pair_is_refused_where_text_search_finds_more(
     assert with_dev.serving() == before
     for flag in (["--no-gate"], ["--set", "publish.tolerance=1"]):
         assert with_dev.run("publish", *worse, *flag).status == 0
+    # What a person let through is followed by its equals, until it is better than that.
+    tonight = pair({**ALL, "q1": ("key a", "key b")})
+    equal = with_dev.run("publish", *tonight)
+    assert equal.status == 0, equal.err
+    assert "Warning, still worse than text search, as what serves is; beside" in equal.err
     passed = with_dev.run("publish", *good, "--json")
     compared = passed.json["gate"]["beside_text"]
     assert [(one["measure"], one["serves"], one["text"]) for one in compared] == [
@@ -153,6 +158,32 @@ def test_the_first_pair_is_refused_where_text_search_finds_more(
         ("nDCG@10", 1, 1),
         ("R@100", 1, 1),
     ]
+    assert reason in with_dev.run("publish", *tonight).sentence
+
+
+@pytest.mark.parametrize("search_text", [True, False])
+def test_it_compares_with_titles_alone_where_texts_are_not_searched(
+    tmp_path: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch, search_text: bool
+) -> None:
+    """Words of a query that no title has, and that the keywords of both sides lack."""
+    words = ("brass", "walnut", "linen", "oak", "steel", "glass")
+    items = [{"id": w, "title": f"Thing {n}", "text": f"of {w}"} for n, w in enumerate(words)]
+    queries = [{"id": f"q{w}", "text": f"all {w}", "split": "dev"} for w in words]
+    labels = [{"query": f"q{w}", "item": w, "grade": 1} for w in words]
+    publish = f"[publish]\nsearch_text = {str(search_text).lower()}\n"
+    write_shop(tmp_path, items, queries, labels, publish)
+    monkeypatch.chdir(tmp_path)
+    store = Store(tmp_path / ".cogr")
+    assert cogr_index("rebuild", "--side", "item", "--generator", "extractive").status == 0
+    asked = [Row(one["id"], one["text"], ("none",)) for one in queries]
+    ended = cogr_index("publish", frozen(store, "query", asked).id, "--json")
+    if search_text:
+        assert "F1 would be 0.0000 where text search (BM25) has 1.0000" in ended.sentence
+    else:
+        compared = ended.json["gate"]["beside_text"]
+        assert {(one["text"], one["on"]) for one in compared} == {
+            (0, "dev queries, by titles alone")
+        }
 
 
 def test_without_dev_queries_and_a_fit_it_says_that_nothing_is_compared(served: Shop) -> None:

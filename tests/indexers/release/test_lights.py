@@ -16,12 +16,14 @@ from typing import Any
 
 import pytest
 
+from cogr.snapshots import Row
 from indexers import serving
 from indexers.backends.opensearch.client import Cluster
+from indexers.workspace import Workspace
 from ops.expander import expander as following
 from tests.commands import Command, Ended
 from tests.indexers.release.test_nightly import BRANDS, RULES, Shop, team
-from tests.ops.expander.expander_worlds import Running, running, wait_for
+from tests.ops.expander.expander_worlds import Running, freeze, running, wait_for
 from tests.shops import write_jsonl, write_shop
 
 __all__ = ["team"]
@@ -236,6 +238,16 @@ def test_a_half_of_a_pair_is_red_in_every_light(
         lights.check(green=True)
 
 
+def test_queries_alone_are_published_beside_the_items_that_serve(lights: Lights) -> None:
+    before = lights.serving
+    queries = freeze(lights.shop.workspace, "query", [Row("q", "couch", ("light",))])
+    lights.run("publish", queries.id, "--no-gate")
+    assert lights.serving["item"] == before["item"]
+    assert lights.serving["query"] != before["query"]
+    assert "light" in lights.run("search", "couch", "--json").json["keywords"]
+    lights.check(green=True)
+
+
 SPELLINGS = ("C-{}", "c-{}", "C{}", " c {} ", "C - {}")
 
 
@@ -302,7 +314,7 @@ def test_every_command_of_the_page_runs(
     def make(name: str, *titles: str) -> None:
         cluster.call("PUT", f"/{name}", body=mapping, doing="making an index")
         for n, title in enumerate(("Green sofa", "Green couch", "Oak table", *titles)):
-            body = {"sku": f"S-{n}", "title": title, "brand": "ACME", "price": 9.5}
+            body = {"sku": f"S-{n}", "title": title, "brand": "ACME", "price": 9.5 - n}
             path, now = f"/{name}/_doc/{n}", {"refresh": "true"}
             cluster.call("PUT", path, body=body, params=now, doing="writing")
 
@@ -322,3 +334,21 @@ def test_every_command_of_the_page_runs(
         if "--into" in words:
             move(names["products-2"])
     assert cogr_index("verify").status == 0
+    with running(Workspace.open(tmp_path / "cogr.toml")) as expander:
+        answer = expander.expand("green sofa")
+
+    def asked(body: str) -> Any:
+        for name in ("clause", "set"):
+            body = body.replace(f'"{{{{{name}}}}}"', json.dumps(answer[name]))
+        return cluster.call("POST", f"/{alias}/_search", body=json.loads(body), doing="searching")
+
+    facets, cheapest = (asked(one) for one in blocks["json"] if "{{" in one)
+    (brand,) = facets["aggregations"]["set"]["brands"]["buckets"]
+    assert (brand["key"], brand["doc_count"]) == (
+        "ACME",
+        facets["aggregations"]["set"]["doc_count"],
+    )
+    assert brand["doc_count"] == len(cheapest["hits"]["hits"]) > 0
+    prices = [hit["sort"][0] for hit in cheapest["hits"]["hits"]]
+    assert prices == sorted(prices)
+    assert len(set(prices)) > 1

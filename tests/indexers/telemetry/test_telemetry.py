@@ -31,7 +31,7 @@ def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever a test switches on is off again after it."""
     monkeypatch.setattr(prometheus, "_server", None)
     yield
-    logs.set_verbosity(False)
+    logs.begin()
 
 
 def value(name: str, **labels: str) -> float:

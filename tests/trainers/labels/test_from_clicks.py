@@ -129,6 +129,24 @@ def test_a_log_becomes_a_data_set(tmp_path: Path, cogr_train: Command) -> None:
     assert "--replace" in again.sentence
 
 
+def test_queries_that_got_labels_are_counted_apart(tmp_path: Path, cogr_train: Command) -> None:
+    """A query whose items were hardly seen is written, and has none."""
+    rows = []
+    for number in range(60):
+        text = "rug" if number < 6 else ("lamp", "sofa")[number % 2]
+        asked = on_days([search(f"{number}", text), click_at(f"{number}", "a", 1)], number)
+        rows += asked[: 1 if text == "rug" else 2]
+    out = tmp_path / "data"
+    ended = cogr_train(
+        "labels", "from-clicks", ndjson(tmp_path / "log.ndjson", *rows), "--out", out
+    )
+    assert ended.status == 0, ended.err
+    labels, queries = (read_jsonl(out / f"{name}.jsonl") for name in ("labels", "queries"))
+    assert {one["text"] for one in queries} == {"lamp", "sofa", "rug"}
+    assert len({one["query"] for one in labels}) == 2
+    assert f"{len(labels)} labels of 2 queries; 3 queries in all" in ended.out
+
+
 def test_records_of_any_shape_are_read_alike(tmp_path: Path) -> None:
     shown = [event("impression", "1", item, at, START) for at, item in enumerate("ab", start=1)]
     click = event("click", "1", "b", 2, START + 5)
