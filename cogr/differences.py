@@ -121,8 +121,8 @@ def _compare(old: pa.RecordBatch, new: pa.RecordBatch) -> Iterator[Difference]:
         *((row, None) for row in _rows(old, gone.tolist())),
         *zip(_rows(old, before), _rows(new, changed.tolist()), strict=True),
     ]
-    found = [Difference(before, after) for before, after in pairs]
-    yield from sorted(found, key=lambda one: one.id)
+    changes = [Difference(before, after) for before, after in pairs]
+    yield from sorted(changes, key=lambda one: one.id)
 
 
 def _at(places: _Ints | Sequence[int]) -> pa.Array:

@@ -156,8 +156,8 @@ def _said_plainly(text: str) -> str:
 
 def _without_loops(text: str) -> str:
     text = _said_plainly(text)
-    while found := _first_loop(words := text.split(" ")):
-        start, size = found
+    while loop := _first_loop(words := text.split(" ")):
+        start, size = loop
         text = _said_plainly(" ".join(words[:start] + words[start + size :]))
     return text
 
@@ -253,7 +253,7 @@ def parse(completion: str) -> tuple[str, ...]:
     text = text.rpartition("</think>")[2]
     text = _FENCE.sub("", text)
     text = _LABEL.sub("", text, count=1)
-    found: dict[str, None] = {}
+    keywords: dict[str, None] = {}
     for piece in _SEPARATORS.split(text):
         piece = piece.strip()
         # Too long, or with bytes of a model that are no character.
@@ -261,8 +261,8 @@ def parse(completion: str) -> tuple[str, ...]:
             continue
         keyword = normalise(piece)
         if keyword and not _SEPARATORS.search(keyword) and not loops(keyword):
-            found[keyword] = None
-    return tuple(found)
+            keywords[keyword] = None
+    return tuple(keywords)
 
 
 def over_budget(keywords: Iterable[str], k_max: int) -> bool:

@@ -156,9 +156,9 @@ def full_set(
     none: frozenset[Any] = frozenset()
     counts = np.array(
         [
-            (len(found & wanted) if len(found) and len(wanted) else 0, len(found), len(wanted))
+            (len(ids & wanted) if len(ids) and len(wanted) else 0, len(ids), len(wanted))
             for query, wanted in relevant.items()
-            for found in (retrieved.get(query, none),)
+            for ids in (retrieved.get(query, none),)
         ],
         np.float64,
     ).reshape(-1, 3)
@@ -192,7 +192,7 @@ def ranked(
     for k in cutoffs:
         cut = {query: run.get(query, ())[:k] for query in wanted}
         sets = full_set(sets_of(cut), wanted)
-        values |= {f"{name.upper()}@{k}": found for name, found in sets.values.items()}
+        values |= {f"{name.upper()}@{k}": figures for name, figures in sets.values.items()}
         values[f"MRR@{k}"] = np.array(
             [_reciprocal_rank(ids, wanted[query]) for query, ids in cut.items()]
         )
@@ -277,8 +277,8 @@ def _figures(
 
 
 def _weights(queries: Iterable[str], weights: Mapping[str, float] | None) -> NDArray[np.float64]:
-    found = [1.0 if weights is None else weights.get(query, np.nan) for query in queries]
-    array = np.array(found, np.float64)
+    given = [1.0 if weights is None else weights.get(query, np.nan) for query in queries]
+    array = np.array(given, np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         total = float(array.sum())
     if not (np.all(array >= 0) and np.isfinite(array).all() and 0 < total < np.inf):
@@ -310,7 +310,7 @@ def rows_of_queries(
     Raises:
         SnapshotError: the snapshot lacks a query, and `unknown` is False.
     """
-    by_key, by_own, found = dict[str, Row](), dict[str, Row](), dict[str, Row]()
+    by_key, by_own, by_id = dict[str, Row](), dict[str, Row](), dict[str, Row]()
     wanted = {name for one in queries for name in (query_key(one.text), self_keyword(one.text))}
     for row in snapshot.rows():
         for rows, name in ((by_key, row.key), (by_own, row.self_keyword)):
@@ -326,8 +326,8 @@ def rows_of_queries(
             )
         row = known or Row(query.id, query.text, ())
         kept = row if weights else row.unweighted
-        found[query.id] = replace(kept, text=query.text, own=own)
-    return found
+        by_id[query.id] = replace(kept, text=query.text, own=own)
+    return by_id
 
 
 def set_figures(
@@ -367,8 +367,10 @@ def grades_of(dataset: Dataset) -> Mapping[str, Mapping[str, float]] | None:
 
     Items below the threshold of relevance also gain their grade.
     """
-    found = {grade for grades in dataset.judged.values() for grade in grades.values() if grade > 0}
-    return dataset.judged if len(found) > 1 else None
+    distinct = {
+        grade for grades in dataset.judged.values() for grade in grades.values() if grade > 0
+    }
+    return dataset.judged if len(distinct) > 1 else None
 
 
 def measure(

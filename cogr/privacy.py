@@ -66,9 +66,9 @@ class QueryFilter:
 
     def keys(self, texts: Sequence[str]) -> list[str]:
         """The `query_key` of each text; "" for one that may not be kept, or is empty then."""
-        found = [query_key(text) if self.keeps(text) else None for text in texts]
-        self.counts += Counter({EMPTY: found.count("")})
-        return [text or "" for text in found]
+        keys = [query_key(text) if self.keeps(text) else None for text in texts]
+        self.counts += Counter({EMPTY: keys.count("")})
+        return [text or "" for text in keys]
 
 
 def personal_data(text: str) -> str:
@@ -78,8 +78,8 @@ def personal_data(text: str) -> str:
         return "an e-mail address"
     if sum(map(str.isdecimal, text)) < _FEWEST_DIGITS and ":" not in text:
         return ""
-    for kind, found in _KINDS.items():
-        if found(text):
+    for kind, matches in _KINDS.items():
+        if matches(text):
             return kind
     return ""
 
@@ -138,8 +138,8 @@ def _has_account(text: str) -> bool:
 
 
 def _has_ip(text: str) -> bool:
-    found = _IP.findall(_VERSION.sub(" ", text))
-    return any(_is_ip(one) or _is_ip(one.rstrip(".:")) for one in found)
+    candidates = _IP.findall(_VERSION.sub(" ", text))
+    return any(_is_ip(one) or _is_ip(one.rstrip(".:")) for one in candidates)
 
 
 def _is_ip(text: str) -> bool:

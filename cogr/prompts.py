@@ -125,7 +125,7 @@ def read_templates(name: str) -> Mapping[Side, Template]:
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{where} is not valid TOML: {error}.") from error
-    found: dict[Side, Template] = dict(PAPER)
+    templates: dict[Side, Template] = dict(PAPER)
     for name, texts in given.items():
         side = next((one for one in SIDES if one == name), None)
         known = isinstance(texts, dict) and texts.keys() <= {"system", "user"}
@@ -134,8 +134,8 @@ def read_templates(name: str) -> Mapping[Side, Template]:
                 f"{where} may only have the texts system and user in [item] and [query]; correct "
                 f"{name:.40}."
             )
-        found[side] = replace(PAPER[side], **texts)
-    return found
+        templates[side] = replace(PAPER[side], **texts)
+    return templates
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,14 +229,14 @@ def _fitting(value: Scalar) -> frozenset[FieldType]:
     if isinstance(value, float):
         return frozenset({"double"})
     text = value.strip()
-    found: set[FieldType] = {"keyword"}
+    types: set[FieldType] = {"keyword"}
     if text.lower() in ("true", "false"):
-        found.add("boolean")
+        types.add("boolean")
     elif _NUMBER.fullmatch(text) and math.isfinite(float(text)):
-        found |= {"long", "double"} if _WHOLE.fullmatch(text) else {"double"}
+        types |= {"long", "double"} if _WHOLE.fullmatch(text) else {"double"}
     elif _TIME.fullmatch(text) and _is_time(text):
-        found.add("date")
-    return frozenset(found)
+        types.add("date")
+    return frozenset(types)
 
 
 def _is_time(text: str) -> bool:

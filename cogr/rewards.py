@@ -153,11 +153,11 @@ def transposed_reward(world: World, item_id: str, keywords: Sequence[str]) -> fl
     if over_budget(keywords, world.k_max):
         return 0.0
     retrieved = reference.queries_of(item, keywords) & reference.members
-    hits, found, wanted = (
+    hits, size, wanted = (
         float(reference.weights[to_array(queries)].sum())
         for queries in (retrieved & item.relevant, retrieved, item.relevant)
     )
-    return f1_of(hits, found, wanted)
+    return f1_of(hits, size, wanted)
 
 
 @dataclass(slots=True)

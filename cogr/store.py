@@ -107,10 +107,10 @@ class Store:
         self.fs.invalidate_cache(full)
         try:
             with self._reached():
-                found = self.fs.ls(full, detail=False)
+                paths = self.fs.ls(full, detail=False)
         except FileNotFoundError:
             return []
-        names = (str(name).rstrip("/").rsplit("/", 1)[-1] for name in found)
+        names = (str(name).rstrip("/").rsplit("/", 1)[-1] for name in paths)
         return sorted(name for name in names if not name.startswith(".tmp-") and name)
 
     def remove(self, path: str) -> None:
@@ -210,8 +210,8 @@ class Store:
 
     def _tag(self, path: str) -> str | None:
         with self._reached():
-            found: str | None = self.fs.info(self.full(path)).get("ETag")
-        return found
+            tag: str | None = self.fs.info(self.full(path)).get("ETag")
+        return tag
 
     @contextlib.contextmanager
     def replacing(self, path: str) -> Iterator[IO[bytes]]:

@@ -130,7 +130,7 @@ class ItemsImported:
 
 
 def import_items(
-    found: Iterable[tuple[Place, Mapping[str, Any]]], to: Path, source: Columns, target: Columns
+    documents: Iterable[tuple[Place, Mapping[str, Any]]], to: Path, source: Columns, target: Columns
 ) -> ItemsImported:
     """Write documents as items to a file, whole or not at all.
 
@@ -147,7 +147,7 @@ def import_items(
     with storage_errors(str(to.parent)):
         to.parent.mkdir(parents=True, exist_ok=True)
     with replacing(to) as file:
-        for place, document in found:
+        for place, document in documents:
             flat = {path: pick(document, path) for path in paths}
             seen.update(path for path in paths if flat[path] is not None)
             try:
@@ -249,24 +249,24 @@ def import_labels(
 
     Raises DataError and StorageError.
     """
-    found, queries = LabelsImported(), _Queries(folder / "queries.jsonl", texts)
+    result, queries = LabelsImported(), _Queries(folder / "queries.jsonl", texts)
     grades: dict[tuple[str, str], float] = {}
     for one in (one for path in paths for one in read_judgements(path, format)):
         query = queries.id_of(one)
         if one.grade is None or not one.item:
-            found.unrated += 1
+            result.unrated += 1
             continue
-        found.read += 1
+        result.read += 1
         pair = query, one.item
         grades[pair] = max(one.grade, grades.get(pair, one.grade))
-    labels = _joined(folder / "labels.jsonl", grades, found)
-    found.new_queries = queries.new
+    labels = _joined(folder / "labels.jsonl", grades, result)
+    result.new_queries = queries.new
     with storage_errors(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
     for name, records in (("queries", queries.records.values()), ("labels", labels)):
         with replacing(folder / f"{name}.jsonl") as file:
             file.write(_lines(records))
-    return found
+    return result
 
 
 class _Queries:
@@ -315,7 +315,7 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _joined(
-    path: Path, grades: Mapping[tuple[str, str], float], found: LabelsImported
+    path: Path, grades: Mapping[tuple[str, str], float], result: LabelsImported
 ) -> Iterable[Mapping[str, Any]]:
     kept = dict[tuple[str, str], Mapping[str, Any]]()
     for place, record in _records(path):
@@ -323,16 +323,16 @@ def _joined(
         kept[id_field(record, "query", place), id_field(record, "item", place)] = record
     for pair, grade in grades.items():
         before = kept.get(pair, {})
-        found.new_labels += pair not in kept
-        found.changed += pair in kept and before.get("grade", 1.0) != grade
+        result.new_labels += pair not in kept
+        result.changed += pair in kept and before.get("grade", 1.0) != grade
         value = int(grade) if grade == int(grade) else grade
         kept[pair] = {**before, "query": pair[0], "item": pair[1], "grade": value}
     return kept.values()
 
 
 def _records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
-    found = find(path.parent, path.name)
-    return json_records(found) if found else iter(())
+    file_there = find(path.parent, path.name)
+    return json_records(file_there) if file_there else iter(())
 
 
 def _lines(records: Iterable[Mapping[str, Any]]) -> bytes:

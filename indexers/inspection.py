@@ -105,19 +105,19 @@ def inspect_dataset(dataset: Dataset) -> Report:
 
 def remarks(dataset: Dataset) -> list[str]:
     """Remarks on the data to read before it is indexed, a sentence each."""
-    found = []
+    lines = []
     if dataset.unread:
         names = [f"{name} ({count:,})" for name, count in [*dataset.unread.items()][:_NAMED]]
         more = f" and {len(dataset.unread) - _NAMED} more" if len(dataset.unread) > _NAMED else ""
-        found.append(
+        lines.append(
             f"Fields and files that are not read: {', '.join(names)}{more}. Name in "
             "dataset.columns.text what describes an item, and in publish.fields what goes into the "
             "index."
         )
     for note in (HTML, REPEATED_ITEMS, BLANK_ITEMS, CP1252):
         if count := dataset.notes.get(note):
-            found.append(f"{count:,} {note}.")
-    return found
+            lines.append(f"{count:,} {note}.")
+    return lines
 
 
 def _repeats(texts: Iterable[str]) -> int:
@@ -263,26 +263,26 @@ def _neighbours(
     for query in queries:
         relevant = sorted(dataset.relevant.get(query.id, ()))
         known = relevant[:_LIKE] or [*_scored(lexical, query.text, _LIKE)]
-        found: dict[str, float] = {}
+        scores: dict[str, float] = {}
         for item in (dataset.items[rows[id_]] for id_ in known):
             like = f"{item.title} {item.text[:_TEXT_CHARACTERS]}"
             for id_, score in _scored(lexical, like, size + len(known)).items():
-                found[id_] = max(found.get(id_, 0.0), score)
-        ordered = sorted(found.keys() - known, key=lambda id_: (-found[id_], id_))
+                scores[id_] = max(scores.get(id_, 0.0), score)
+        ordered = sorted(scores.keys() - known, key=lambda id_: (-scores[id_], id_))
         near[query.id] = ordered[:size]
     return near
 
 
 def holes(runs: Runs, dataset: Dataset) -> Mapping[str, Holes]:
     """Of each retriever."""
-    found: dict[str, Holes] = {}
+    result: dict[str, Holes] = {}
     for name, run in runs.items():
         pairs = [(query, id_) for query, ids in run.items() for id_ in ids]
         judged = [pair for pair in pairs if pair[1] in dataset.judged.get(pair[0], {})]
         relevant = sum(id_ in dataset.relevant[query] for query, id_ in judged)
         shares = _share(len(judged), len(pairs)), _share(relevant, len(judged))
-        found[name] = Holes(len(run), *shares)
-    return found
+        result[name] = Holes(len(run), *shares)
+    return result
 
 
 @dataclass(frozen=True)
@@ -304,9 +304,9 @@ def examine(workspace: Workspace) -> Findings:
     """Measure what can be measured with what is installed, and advise."""
     dataset = workspace.dataset
     counts, leaks, gap = inspect_dataset(dataset), leakage(dataset), vocabulary_gap(dataset)
-    found, missing = _measured(workspace)
+    measured, missing = _measured(workspace)
     negative = any(len(dataset.judged[id_]) > len(ids) for id_, ids in dataset.relevant.items())
-    judged = found["bm25"].judged_share if negative and "bm25" in found else 1.0
+    judged = measured["bm25"].judged_share if negative and "bm25" in measured else 1.0
     advice: list[str] = []
     if judged < _FEW_JUDGED:
         advice.append(
@@ -314,7 +314,7 @@ def examine(workspace: Workspace) -> Findings:
             "are too low for any search that finds other items; compare by judged items alone "
             "(judged_f1), or judge what is found (cogr-train labels judge)."
         )
-    if found and not negative:
+    if measured and not negative:
         advice.append(
             "The labels name relevant items only, so that an item that nobody judged counts as "
             "irrelevant: judge what is found (cogr-train labels judge) to see how many are not."
@@ -328,7 +328,7 @@ def examine(workspace: Workspace) -> Findings:
     turnover = _share(len(new_ids(dataset, workspace.store)), len(dataset.items))
     told = {**vars(counts), "verdict": verdict, "advice": [*first, *advice]}
     return Findings(
-        **told, turnover=turnover, leakage=leaks, gap=gap, holes=found, not_measured=missing
+        **told, turnover=turnover, leakage=leaks, gap=gap, holes=measured, not_measured=missing
     )
 
 
@@ -363,20 +363,20 @@ def _measured(workspace: Workspace) -> tuple[Mapping[str, Holes], Mapping[str, s
 
 
 def _remarks(leaks: Leakage, gap: Gap, split_by: str) -> list[str]:
-    found = []
+    lines = []
     if leaks.share > 0.02:
         advice = (
             "put near-equal queries into one split (their field split)"
             if split_by == "cluster"
             else 'set dataset.split_by = "cluster", or group the splits'
         )
-        found.append(
+        lines.append(
             f"{leaks.share:.0%} of the test and dev queries have a near-equal training query, so "
             f"that figures are too high: {advice}."
         )
     if gap.pairs and gap.share > 0.3:
-        found.append(
+        lines.append(
             f"{gap.share:.0%} of the relevant pairs share no word: no search for words finds them, "
             "which is what learned keywords are for."
         )
-    return found
+    return lines

@@ -53,8 +53,8 @@ class LiveModel:
         failed, and might not the next time.
         """
         if isinstance(answer, Completion):
-            found = query_row(answer, Query(answer.id, text), self.k_max)
-            return found if found.keywords or self.generator.reads == "entity" else None
+            row = query_row(answer, Query(answer.id, text), self.k_max)
+            return row if row.keywords or self.generator.reads == "entity" else None
         if answer is not None and not answer.permanent:
             raise ServiceError(f"The generator {self.kind} failed: {answer.reason}.")
         return None
@@ -98,18 +98,20 @@ def live_model(workspace: Workspace, pair: Pair, name: str | None = None) -> Liv
 def _in_process(
     workspace: Workspace, kind: str, manifest: Manifest, items: str | None
 ) -> Generator:
-    found: Generator | None = workspace.generator("query", kind)
-    if isinstance(found, Statistical):
-        found = found.live(manifest.generator, items)
-    elif found and fingerprint_hash(found.fingerprint) != fingerprint_hash(manifest.generator):
-        found = None
-    if found is None:
+    generator: Generator | None = workspace.generator("query", kind)
+    if isinstance(generator, Statistical):
+        generator = generator.live(manifest.generator, items)
+    elif generator and fingerprint_hash(generator.fingerprint) != fingerprint_hash(
+        manifest.generator
+    ):
+        generator = None
+    if generator is None:
         raise SettingsError(
             f"The generator {kind} of this configuration is not the one that wrote {manifest.id}, "
             "or its fit is gone: other data, other options or another version; use the "
             "configuration that the snapshot was built with, or rebuild both sides."
         )
-    return found
+    return generator
 
 
 def _at_endpoint(workspace: Workspace, kind: str, name: str | None, round_: int) -> Generator:

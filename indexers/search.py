@@ -77,14 +77,14 @@ def together(own: str, rows: Sequence[Row]) -> Row | None:
     """
     if len(rows) < 2:
         return rows[0] if rows else None
-    found: dict[str, float] = {}
+    merged: dict[str, float] = {}
     for word, weight in (pair for row in rows for pair in row.weighted.items()):
-        found.setdefault(word, weight)
-    last = found.pop(own, 1.0)
-    plain = last == 1 and all(weight == 1 for weight in found.values())
+        merged.setdefault(word, weight)
+    last = merged.pop(own, 1.0)
+    plain = last == 1 and all(weight == 1 for weight in merged.values())
     sure = next((row.confidence for row in rows if row.confidence is not None), None)
-    weights = () if plain else (*found.values(), last)
-    return Row(rows[0].id, rows[0].text, (*found,), "", weights, sure, own)
+    weights = () if plain else (*merged.values(), last)
+    return Row(rows[0].id, rows[0].text, (*merged,), "", weights, sure, own)
 
 
 class Searcher:
@@ -135,29 +135,29 @@ class Searcher:
 
     def row_for(self, text: str) -> Found:
         """What a text is searched by. Raises ServiceError."""
-        own, found = self_keyword(text), list[tuple[RowPlace, Row]]()
+        own, rows = self_keyword(text), list[tuple[RowPlace, Row]]()
         for reading in self.rules.readings(text):
             looked = ((place, self._look(place, reading)) for place in PLACES)
-            found += [(place, row) for place, row in looked if row is not None][:1]
-        row = together(own, [row for _, row in found])
-        source: SearchSource = found[0][0] if found else "none"
+            rows += [(place, row) for place, row in looked if row is not None][:1]
+        row = together(own, [row for _, row in rows])
+        source: SearchSource = rows[0][0] if rows else "none"
         return Found.of(text, row, source, self.rules, self.workspace.settings)
 
     def find(
-        self, found: Found, size: int, *, words: bool = True, explain: bool = False
+        self, query: Found, size: int, *, words: bool = True, explain: bool = False
     ) -> SearchResult:
         """The best hits of what a query is searched by; without `words` by its keywords alone."""
         return self.workspace.backend.search(
-            found.keywords,
+            query.keywords,
             snapshot=self.item,
             size=size,
             explain=explain,
-            words=found.words if words else None,
+            words=query.words if words else None,
         )
 
-    def whole_set(self, found: Found) -> Sequence[Hit]:
+    def whole_set(self, query: Found) -> Sequence[Hit]:
         """Every hit of the set."""
-        boosts, words = found.keywords, found.words
+        boosts, words = query.keywords, query.words
         return self.workspace.backend.retrieved(boosts, snapshot=self.item, words=words).hits
 
 
@@ -257,17 +257,17 @@ def search(
         raise UserError('The query is empty: give a text, such as "green sofa".')
     searcher = Searcher(workspace)
     if keywords is None:
-        found = searcher.row_for(text)
+        query = searcher.row_for(text)
     else:
         given = Row("search", text, tuple(parse(keywords)))
-        found = Found.of(text, given, "given", searcher.rules, workspace.settings)
+        query = Found.of(text, given, "given", searcher.rules, workspace.settings)
     words = not keywords_only and keywords is None
-    result = searcher.find(found, size, words=words, explain=True)
+    result = searcher.find(query, size, words=words, explain=True)
     return Answered(
         query=text,
-        keywords=found.keywords,
-        source=found.source,
-        confidence=found.confidence,
+        keywords=query.keywords,
+        source=query.source,
+        confidence=query.confidence,
         rules=[str(rule) for rule in searcher.rules.about(text)],
         note=" ".join(filter(None, [*searcher.notes, result.textless])),
         snapshot=searcher.item,
@@ -289,8 +289,8 @@ def diff(before: Snapshot, after: Snapshot) -> dict[str, Any]:
     SnapshotError.
     """
     counts, keywords = Counter(new=0, gone=0, changed=0, other_fields=0), Counter[str]()
-    found = _counted(differences(before, after), counts, keywords)
-    most = heapq.nlargest(NAMED, found, key=lambda one: len(one.gained) + len(one.lost))
+    counted = _counted(differences(before, after), counts, keywords)
+    most = heapq.nlargest(NAMED, counted, key=lambda one: len(one.gained) + len(one.lost))
     entities = [
         {"id": one.id, "text": row.text, "gained": one.gained, "lost": one.lost}
         for one in most
@@ -306,9 +306,9 @@ def _most(keywords: Counter[str]) -> list[tuple[str, int]]:
 
 
 def _counted(
-    found: Iterable[Difference], counts: Counter[str], keywords: Counter[str]
+    changes: Iterable[Difference], counts: Counter[str], keywords: Counter[str]
 ) -> Iterator[Difference]:
-    for one in found:
+    for one in changes:
         if one.before is None or one.after is None:
             counts["new" if one.before is None else "gone"] += 1
         elif (one.before.text, one.before.keywords) == (one.after.text, one.after.keywords):

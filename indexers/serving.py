@@ -45,15 +45,15 @@ def published(workspace: Workspace) -> list[Published]:
     """What was published to where the settings let snapshots serve, oldest first. Raises
     StorageError where the history is damaged.
     """
-    into, found = workspace.settings.serving.into, list[Published]()
+    into, result = workspace.settings.serving.into, list[Published]()
     items = f"{into.index}/{into.field}" if into.index else "item"
     for entry in order.read_history(workspace.store, workspace.backend.catalogue):
         places: dict[Side, str] = {"item": items, "query": "query"}
         there = entry["serving"]
         ids = {side: there[place] for side, place in places.items() if place in there}
-        if not found or found[-1].ids != ids:
-            found.append(Published(entry["time"], ids))
-    return found
+        if not result or result[-1].ids != ids:
+            result.append(Published(entry["time"], ids))
+    return result
 
 
 def what_serves(workspace: Workspace) -> Pair:
@@ -116,20 +116,20 @@ def verify(
     Raises CheckFailedError at the first difference in an index of CoGR's own, SnapshotError, and as
     `what_serves`.
     """
-    pair, found, wrong = what_serves(workspace), dict[str, Any](), list[str]()
+    pair, verified, wrong = what_serves(workspace), dict[str, Any](), list[str]()
     for id_ in [snapshot] if snapshot else filter(None, pair.ids.values()):
         if workspace.settings.serving.into.index and pair.item and id_ == pair.item.snapshot:
             merged = ForeignIndex(workspace).verify()
-            found[id_] = merged.as_dict()
+            verified[id_] = merged.as_dict()
             if merged.coverage.lacking or merged.coverage.different:
                 wrong.append(merged.coverage.spoken(merged.index))
             continue
         opened = open_snapshot(workspace.store, id_)
         with bar(f"documents of {id_}", opened.manifest.entities) as advance:
             done = order.verify_snapshot(workspace.backend, opened, every=every, advance=advance)
-        found[id_] = asdict(done)
+        verified[id_] = asdict(done)
     pair = replace(pair, warnings=(*wrong, *pair.warnings))
-    return found, () if snapshot and not wrong else pair.problems
+    return verified, () if snapshot and not wrong else pair.problems
 
 
 def listing(workspace: Workspace) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -151,9 +151,9 @@ def detect_language(texts: Iterable[str]) -> str:
 
 def _by_script(text: str) -> str:
     least = sum(map(str.isalpha, text)) / 2
-    found = {name: len(re.findall(f"[{letters}]", text)) for name, letters in _SCRIPTS.items()}
-    found[CJK] = sum(map(len, _UNSPACED.findall(text)))
-    return next((name for name, count in found.items() if count > least), "")
+    counts = {name: len(re.findall(f"[{letters}]", text)) for name, letters in _SCRIPTS.items()}
+    counts[CJK] = sum(map(len, _UNSPACED.findall(text)))
+    return next((name for name, count in counts.items() if count > least), "")
 
 
 def _by_many(texts: Sequence[Sequence[str]]) -> list[str]:
@@ -220,8 +220,8 @@ class Analyser:
         stop words.
         """
         text = text.translate(self.capitals)
-        found = _ASCII_WORD.findall(text.lower()) if text.isascii() else _read(_WORD, text)
-        return [word for word in found if word not in self.stop_words]
+        words = _ASCII_WORD.findall(text.lower()) if text.isascii() else _read(_WORD, text)
+        return [word for word in words if word not in self.stop_words]
 
     def stems(self, text: str) -> list[str]:
         """Stems of `words`, one for each word, for phrases."""
@@ -236,14 +236,14 @@ class Analyser:
         spellings (`SIGNS`, `SPELLING_RULES`, `UNITS`). A cluster's analyser gives the same.
         """
         text = self.spelled(text)
-        found = _ASCII_TERM.findall(text.lower()) if text.isascii() else _read(_TERM, text)
-        named = (UNITS.get(word, word) for word in found)
+        words = _ASCII_TERM.findall(text.lower()) if text.isascii() else _read(_TERM, text)
+        named = (UNITS.get(word, word) for word in words)
         return [self.stem(word) for word in named if word not in self.stop_words]
 
 
 def _read(word: str, text: str) -> list[str]:
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return [piece for found in _pattern(word).findall(text) for piece in _pieces(found)]
+    return [piece for words in _pattern(word).findall(text) for piece in _pieces(words)]
 
 
 SIGNS: Mapping[str, str] = {
@@ -360,8 +360,8 @@ def codes(text: str) -> set[str]:
         return set()
     words = [_replaced(word, CODE_WORD) for word in text.lower().split()]
     runs = (words[at:end] for at in range(len(words)) for end in range(at + 1, at + 1 + CODE_RUN))
-    found = {_replaced("".join(run), CODE) for run in runs}
-    return {code for code in found if MIN_CODE <= len(code) <= MAX_CODE}
+    runs_read = {_replaced("".join(run), CODE) for run in runs}
+    return {code for code in runs_read if MIN_CODE <= len(code) <= MAX_CODE}
 
 
 def asked_code(text: str) -> str:
@@ -539,8 +539,8 @@ class WordIndex:
             return np.zeros(0, np.int64)
         starts, texts = (self._index.scores[name] for name in ("indptr", "indices"))
         places = (self._known[term] for term in terms)
-        found = [texts[starts[at] : starts[at + 1]].astype(np.int64) for at in places]
-        return reduce(np.intersect1d, found)
+        lists = [texts[starts[at] : starts[at + 1]].astype(np.int64) for at in places]
+        return reduce(np.intersect1d, lists)
 
     @property
     def size_bytes(self) -> int:
@@ -557,10 +557,10 @@ class CodeIndex(Sequence[bytes]):
     @classmethod
     def of(cls, texts: Iterable[tuple[int, str]]) -> CodeIndex:
         """Index the part numbers of texts with these numbers."""
-        found = sorted((code.encode(), at) for at, text in texts for code in codes(text))
-        ends = np.cumsum([0, *(len(code) for code, _ in found)])
-        letters = np.frombuffer(b"".join(code for code, _ in found), np.uint8)
-        return cls(letters, ends, np.array([at for _, at in found], np.int64))
+        pairs = sorted((code.encode(), at) for at, text in texts for code in codes(text))
+        ends = np.cumsum([0, *(len(code) for code, _ in pairs)])
+        letters = np.frombuffer(b"".join(code for code, _ in pairs), np.uint8)
+        return cls(letters, ends, np.array([at for _, at in pairs], np.int64))
 
     @classmethod
     def open(cls, folder: Path) -> CodeIndex:
@@ -654,8 +654,8 @@ class Lexical:
 
     def rank(self, text: str, size: int) -> list[tuple[Item, float]]:
         """The best items of one text with scores above 0, best first, ties in id order."""
-        found = _best(self.scores(text), size)
-        return [(self.items[self._order[at]], score) for at, score in found]
+        ranked = _best(self.scores(text), size)
+        return [(self.items[self._order[at]], score) for at, score in ranked]
 
     def best(self, scores: NDArray[Any], size: int) -> list[tuple[str, float]]:
         """The same of any scores, in id order, as ids."""
@@ -673,6 +673,6 @@ class Lexical:
 
 
 def _best(scores: NDArray[Any], size: int) -> list[tuple[int, float]]:
-    found = np.flatnonzero(scores > 0)
-    best = found[np.argsort(-scores[found], kind="stable")][:size]
+    scored = np.flatnonzero(scores > 0)
+    best = scored[np.argsort(-scores[scored], kind="stable")][:size]
     return list(zip(best.tolist(), scores[best].tolist(), strict=True))

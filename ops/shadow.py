@@ -120,8 +120,8 @@ class ExpanderClient:
                 "and serving.token (COGR_SERVING__TOKEN).",
                 f"expander {answer.status}",
             )
-        found: Mapping[str, Any] = answer.json()
-        return found
+        expansion: Mapping[str, Any] = answer.json()
+        return expansion
 
 
 @dataclass(frozen=True)
@@ -175,15 +175,15 @@ class Search:
         if literal:
             filters = [{"terms": {self._id_field(index): literal}}]
             wanted = {"bool": {"must": [body["query"]], "filter": filters}}
-            found = self._hits(index, {"query": wanted, "size": len(literal)}, {})
-            kept = len(found) / len(literal)
+            hits = self._hits(index, {"query": wanted, "size": len(literal)}, {})
+            kept = len(hits) / len(literal)
         return SearchAnswer(ids, seconds, source, expanding, kept)
 
     def _id_field(self, index: str) -> str:
         if index not in self._own:
             doing = f"searching {index}"
-            found = self.cluster.call("GET", f"/{index}", doing=doing, missing_ok=True) or {}
-            states = [IndexState.read(name, answer) for name, answer in found.items()]
+            indexes = self.cluster.call("GET", f"/{index}", doing=doing, missing_ok=True) or {}
+            states = [IndexState.read(name, answer) for name, answer in indexes.items()]
             self._own[index] = bool(states) and all(state.snapshot for state in states)
         return "_id" if self._own[index] else self.id_field
 
@@ -206,19 +206,19 @@ class Search:
             raise FailedError(
                 f"The answer of {index} is not whole; see the cluster's health.", "not whole"
             )
-        found: list[Mapping[str, Any]] = answer["hits"]["hits"]
-        return found
+        hits: list[Mapping[str, Any]] = answer["hits"]["hits"]
+        return hits
 
     def _ids(self, index: str, body: Mapping[str, Any], params: dict[str, Any]) -> list[str]:
-        name, found = self._id_field(index), []
+        name, ids = self._id_field(index), []
         for hit in self._hits(index, body, params):
             value = hit["_id"] if name == "_id" else hit.get("_source", {}).get(name)
             if not isinstance(value, str | int):
                 raise UserError(
                     f"A document of {index} has no {name!r}; name the items' id with --id-field."
                 )
-            found.append(str(value))
-        return found
+            ids.append(str(value))
+        return ids
 
 
 def replay(
@@ -286,12 +286,12 @@ class Body:
                 f"{place}: this is not JSON ({error.msg}); write the body of one search, "
                 "placeholders in quotes."
             ) from error
-        found = list(_strings(body.template))
-        if keywords and not any(text == _BLEND or _CLAUSE.fullmatch(text) for text in found):
+        strings = list(_strings(body.template))
+        if keywords and not any(text == _BLEND or _CLAUSE.fullmatch(text) for text in strings):
             raise DataError(
                 f'{path} has no "{{{{clause}}}}"; put it where the clause of the keywords belongs.'
             )
-        if not keywords and not any(QUERY in text for text in found):
+        if not keywords and not any(QUERY in text for text in strings):
             raise DataError(f"{path} has no {QUERY}; put it where the query's text belongs.")
         return body
 
@@ -385,7 +385,7 @@ def summary(done: Replayed) -> dict[str, Any]:
 
 def rows(done: Replayed) -> list[dict[str, Any]]:
     """Every query with both answers, those that differ most first."""
-    found = [
+    lines = [
         {
             "query": one.searched.text,
             "searches": one.searched.count,
@@ -397,7 +397,7 @@ def rows(done: Replayed) -> list[dict[str, Any]]:
         }
         for one in done.compared
     ]
-    return sorted(found, key=lambda row: (row["overlap"], -row["searches"], row["query"]))
+    return sorted(lines, key=lambda row: (row["overlap"], -row["searches"], row["query"]))
 
 
 def _mean(compared: Sequence[Compared], value: Callable[[Compared], float]) -> dict[str, float]:

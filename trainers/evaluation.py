@@ -63,8 +63,8 @@ class Baseline:
 
     def row(self, dataset: Dataset, split: Split) -> dict[str, Any]:
         """Its figures: P, R and F1 of the sets, rank metrics of the whole rankings."""
-        found = measure(dataset, dataset.require(split), self.runs, self.rankings)
-        figures = {**found.means, "f1_se": found.standard_errors["f1"]}
+        measured = measure(dataset, dataset.require(split), self.runs, self.rankings)
+        figures = {**measured.means, "f1_se": measured.standard_errors["f1"]}
         cutoff = {"cutoff": self.cutoff} if self.cutoff else {}
         return {"name": self.name, **figures, **cutoff, "sets": self.of}
 
@@ -106,9 +106,9 @@ def served(workspace: Workspace, split: Split, items: Snapshot, queries: Snapsho
     serving, sets = Searcher(workspace, pair, Opened(queries).row_of), dict[str, list[str]]()
     rankings = dict[str, list[str]]()
     for query in workspace.dataset.require(split):
-        found = serving.row_for(query.text)
-        whole = serving.find(found, MAX_RANKING)
-        hits = whole.hits if whole.total <= MAX_RANKING else serving.whole_set(found)
+        looked_up = serving.row_for(query.text)
+        whole = serving.find(looked_up, MAX_RANKING)
+        hits = whole.hits if whole.total <= MAX_RANKING else serving.whole_set(looked_up)
         rankings[query.id] = [hit.id for hit in whole.hits]
         sets[query.id] = [hit.id for hit in hits[: whole.total]]
     of = "what keywords find, and items with every word of the query in one field"
@@ -183,15 +183,15 @@ def evaluate(
     queries, started = dataset.require(split), time.monotonic()
     rows = rows_of_queries(queries, query, weights=workspace.settings.keywords.weights)
     hits = {id_: searched.retrieved(r.weighted, snapshot=item.id).hits for id_, r in rows.items()}
-    found = measure(dataset, queries, {id_: [hit.id for hit in own] for id_, own in hits.items()})
+    figures = measure(dataset, queries, {id_: [hit.id for hit in own] for id_, own in hits.items()})
     return Evaluation(
         split,
         item.id,
         query.id,
         searched.name,
         len(queries),
-        figures={**found.means, "f1_se": found.standard_errors["f1"]},
-        f1s=found.values["f1"] * found.weights / found.weights.mean(),
+        figures={**figures.means, "f1_se": figures.standard_errors["f1"]},
+        f1s=figures.values["f1"] * figures.weights / figures.weights.mean(),
         ndcg_gains="binary" if grades_of(dataset) is None else "grades",
         keywords_per_item=item.manifest.keywords / max(1, item.manifest.entities),
         keywords_per_query=sum(len(row.keywords) for row in rows.values()) / len(queries),
@@ -208,13 +208,13 @@ def split_figures(
     backend = MemoryBackend(workspace.store)
     item, query = (open_snapshot(workspace.store, id_) for id_ in (items, queries))
     backend.push(item)
-    found: dict[str, dict[str, Any]] = {}
+    figures: dict[str, dict[str, Any]] = {}
     for split in splits:
         if workspace.dataset.queries.get(split):
             one = evaluate(workspace, item, query, split, backend)
             more = {"f1s": one.f1s.round(6).tolist()} if split == "dev" else {}
-            found[split] = {**one.as_dict(), **more}
-    return found
+            figures[split] = {**one.as_dict(), **more}
+    return figures
 
 
 # Items that came later
@@ -246,12 +246,12 @@ def new_items(
         release(known, [one.id for one in pair], push=True, gate=False)
         later = known.with_dataset(changes.applied_to(before))
         updated = _written(job_of_changes(later, items, pair[0], changes))
-        found = _retrieved(later, updated, pair[1], queries)
-        yield figures_of_new("updated", queries, dataset.relevant, new, found)
+        retrieved = _retrieved(later, updated, pair[1], queries)
+        yield figures_of_new("updated", queries, dataset.relevant, new, retrieved)
         again = _written(make_job(later, items))
         release(later, [again.id], push=True, gate=False)
-        found = _retrieved(later, again, _written(make_job(later, asked)), queries)
-        yield figures_of_new("written again", queries, dataset.relevant, new, found)
+        retrieved = _retrieved(later, again, _written(make_job(later, asked)), queries)
+        yield figures_of_new("written again", queries, dataset.relevant, new, retrieved)
 
 
 def _written(job: Job) -> Snapshot:
@@ -265,8 +265,8 @@ def _retrieved(
     backend = workspace.backend
     ensure_pushed(backend, items)
     rows = rows_of_queries(queries, asked, unknown=True)
-    found = {id_: backend.retrieved(r.weighted, snapshot=items.id) for id_, r in rows.items()}
-    return {id_: frozenset(hit.id for hit in one.hits) for id_, one in found.items()}
+    results = {id_: backend.retrieved(r.weighted, snapshot=items.id) for id_, r in rows.items()}
+    return {id_: frozenset(hit.id for hit in one.hits) for id_, one in results.items()}
 
 
 def figures_of_new(

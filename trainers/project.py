@@ -80,9 +80,9 @@ class Result:
         return self.table._repr_html_()
 
 
-def rebuilt(found: Rebuilt) -> Table:
+def rebuilt(result: Rebuilt) -> Table:
     """A row for each of the new snapshot's first twenty entities, with its keywords."""
-    snapshot, state = found.snapshot, "serves" if found.published else "does not serve"
+    snapshot, state = result.snapshot, "serves" if result.published else "does not serve"
     rows = [
         {"id": row.id, "text": row.text, "keywords": ", ".join(row.keywords)}
         for row in islice(snapshot.rows(), _SHOWN)
@@ -90,24 +90,24 @@ def rebuilt(found: Rebuilt) -> Table:
     note = (
         "{items:,} entities, {keywords:,} keywords, {failures:,} set aside, {seconds:.1f} s; {why}."
     )
-    return Table(f"{snapshot.id}, which {state}", rows, [note.format_map(found.as_dict())])
+    return Table(f"{snapshot.id}, which {state}", rows, [note.format_map(result.as_dict())])
 
 
-def evaluated(found: Evaluation, beside: Sequence[Mapping[str, Any]], told: str = "") -> Table:
+def evaluated(result: Evaluation, beside: Sequence[Mapping[str, Any]], told: str = "") -> Table:
     """Figures of a pair by its keywords alone, and of other ways to search; and what its fit
     expected.
     """
-    every = [{"name": "keywords", **found.as_dict()}, *beside]
+    every = [{"name": "keywords", **result.as_dict()}, *beside]
     sets = "".join(f"; {row['name']}: of {row['sets']}" for row in beside)
-    gains = {"grades": "the labels' grades", "binary": "1 for relevant items"}[found.ndcg_gains]
+    gains = {"grades": "the labels' grades", "binary": "1 for relevant items"}[result.ndcg_gains]
     return Table(
-        f"{found.split}: {found.queries:,} queries, {found.backend}",
+        f"{result.split}: {result.queries:,} queries, {result.backend}",
         [{name: row[name] for name in ("name", *measures_of("evaluate"))} for row in every],
         [
             f"p, r and f1 are of the whole retrieved set{sets}.",
             f"The others are of the whole ranking, also BM25's; gains in nDCG are {gains}.",
-            f"{found.item_snapshot} has {found.keywords_per_item:.1f} keywords an item, "
-            f"{found.query_snapshot} has {found.keywords_per_query:.1f} a query.",
+            f"{result.item_snapshot} has {result.keywords_per_item:.1f} keywords an item, "
+            f"{result.query_snapshot} has {result.keywords_per_query:.1f} a query.",
             *([f"By the fit: {told}."] if told else []),
         ],
     )
@@ -240,10 +240,10 @@ class Project:
         """
         from indexers.inspection import examine
 
-        found = examine(self.workspace)
-        counts = {name: value for name, value in found.as_dict().items() if name not in _UNSHOWN}
-        title = f"{found.name}, {found.items:,} items. What to do: {found.verdict}"
-        return Result(found, Table.of(title, counts, found.advice), found.as_dict())
+        findings = examine(self.workspace)
+        counts = {name: value for name, value in findings.as_dict().items() if name not in _UNSHOWN}
+        title = f"{findings.name}, {findings.items:,} items. What to do: {findings.verdict}"
+        return Result(findings, Table.of(title, counts, findings.advice), findings.as_dict())
 
     def rebuild(
         self,
@@ -270,8 +270,8 @@ class Project:
         from indexers.telemetry.terminal import progress_bar
 
         request = RebuildRequest(side, generator, limit, True, publish, workers)
-        found = rebuild_side(self.workspace, request, progress_bar, self._say)
-        return Result(found, rebuilt(found), found.as_dict())
+        result = rebuild_side(self.workspace, request, progress_bar, self._say)
+        return Result(result, rebuilt(result), result.as_dict())
 
     def evaluate(
         self,
@@ -310,14 +310,14 @@ class Project:
                 "This pair has learned from the labels of these dev queries: it does better by "
                 "them than by new ones."
             )
-        found = evaluate(workspace, items, queries, split)
+        result = evaluate(workspace, items, queries, split)
         beside = [served(workspace, split, items, queries)]
         beside += [bm25(workspace.dataset, split)] if baselines else []
         rows = [one.row(workspace.dataset, split) for one in beside]
         facts = facts_of(workspace.store, queries.manifest.generator)
-        payload = {**found.as_dict(), "serves": rows[0], "fit": f1_in(facts)}
+        payload = {**result.as_dict(), "serves": rows[0], "fit": f1_in(facts)}
         payload |= {"baselines": rows[1:]} if baselines else {}
-        return Result(found, evaluated(found, rows, told_f1(facts)), payload)
+        return Result(result, evaluated(result, rows, told_f1(facts)), payload)
 
     def search(
         self,
@@ -371,16 +371,16 @@ class Project:
 
         driver = self.driver(run, begin=True)
         last = driver.reach(rounds)
-        found = driver.status()
-        if publish and not driver.machine and (found.choice is None or found.is_behind):
-            name = None if found.choice else str(last.number) if last.number else "sft"
+        status = driver.status()
+        if publish and not driver.machine and (status.choice is None or status.is_behind):
+            name = None if status.choice else str(last.number) if last.number else "sft"
             driver.publish(name, gate=True)
-            found = driver.status()
-        table = rounds_table(driver.run, found.choice, found.serves)
-        serves = f"Serves now: {found.serves or 'nothing'}."
+            status = driver.status()
+        table = rounds_table(driver.run, status.choice, status.serves)
+        serves = f"Serves now: {status.serves or 'nothing'}."
         table = replace(table, notes=[*table.notes, serves])
-        payload = {"run": driver.run.name, "rounds": driver.run.rows()} | found.as_dict()
-        return TrainedRun(found, table, payload, driver, last)
+        payload = {"run": driver.run.name, "rounds": driver.run.rows()} | status.as_dict()
+        return TrainedRun(status, table, payload, driver, last)
 
     def compare(
         self,
@@ -412,8 +412,8 @@ class Project:
         wanted = methods if isinstance(methods, str) else ",".join(methods)
         names = methods_named(wanted)
         asked = CompareOptions(names, seeds, resume, Path(out), trials, steps)
-        found = run_comparison(self.workspace, asked, self._say)
-        return Result(found, shown(found), found.as_dict())
+        results = run_comparison(self.workspace, asked, self._say)
+        return Result(results, shown(results), results.as_dict())
 
     def driver(self, name: str, *, begin: bool = False) -> Driver:
         """The driver of a run; with `begin`, of one that is begun where it does not exist.
@@ -448,8 +448,8 @@ class Project:
         """
         from indexers.release import release
 
-        found = release(self.workspace, list(snapshots), gate=gate, say=self._say)
-        return Result(found, found.table("Serving now"), found.as_dict())
+        released = release(self.workspace, list(snapshots), gate=gate, say=self._say)
+        return Result(released, released.table("Serving now"), released.as_dict())
 
 
 def _jsonl(name: str, records: _Records) -> str:

@@ -61,13 +61,13 @@ class WordModel:
             counts = Counter(word for id_ in ids for word in self._items[id_])
             shared.update({word: math.comb(count, 2) for word, count in counts.items()})
         by_chance = pairs / max(1, math.comb(len(self._items), 2))
-        found = {
+        weights = {
             word: math.log(
                 (shared[word] + _SMOOTHING) / (by_chance * math.comb(df, 2) + _SMOOTHING)
             )
             for word, df in self._df.items()
         }
-        return {word: weight for word, weight in found.items() if weight > _MIN_WEIGHT}
+        return {word: weight for word, weight in weights.items() if weight > _MIN_WEIGHT}
 
     def keywords(self, item_id: str, budget: int, seed: int = 0) -> tuple[str, ...]:
         """Pairs of an item's words that matter, the heaviest first, spelled with the heavier word
@@ -97,15 +97,15 @@ class WordModel:
         """Word of items -> other words into which the same query words are translated, at least
         half as often; with these frequencies.
         """
-        found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        shared: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for row in self.translations.values():
             best = max(row.values(), default=1.0)
             close = {to: share for to, share in row.items() if share >= _SIBLING_CLOSE * best}
             for one, other in product(close, repeat=2):
-                found[one][other] += close[one] * close[other]
+                shared[one][other] += close[one] * close[other]
         return {
             word: {to: s for to, s in row.items() if 2 * s >= row[word]}
-            for word, row in found.items()
+            for word, row in shared.items()
         }
 
     def _spell(self, words: Iterable[str]) -> str:
@@ -124,7 +124,7 @@ class WordModel:
                     total = sum(table[word][to] for word in self._queries[query]) or 1.0
                     for word in self._queries[query]:
                         gained[word][to] += mass * table[word][to] / total
-            table = {word: _shares(found) for word, found in gained.items()}
+            table = {word: _shares(counts) for word, counts in gained.items()}
         return table
 
     def _excess(self, ids: Iterable[str]) -> dict[str, float]:
@@ -174,15 +174,15 @@ class WordModel:
         words = sorted(self.translations)
         most = max(len(ids) for ids in self._relevant.values())
         asked = {frozenset(words) for words in self._queries.values()}
-        found: dict[Query, frozenset[str]] = {}
+        invented: dict[Query, frozenset[str]] = {}
         for _ in range(_TRIES * count if len(words) > 1 else 0):
             pair = draw.sample(words, 2)
             items = self.items_of(pair)
-            known = len(found) == count or frozenset(pair) in asked
+            known = len(invented) == count or frozenset(pair) in asked
             if not known and _FEWEST_ITEMS <= len(items) <= most:
                 asked.add(frozenset(pair))
-                found[Query(f"invented-{len(found):05}", " ".join(pair))] = items
-        return found
+                invented[Query(f"invented-{len(invented):05}", " ".join(pair))] = items
+        return invented
 
 
 def _shares(values: Mapping[str, float]) -> dict[str, float]:

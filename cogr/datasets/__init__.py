@@ -63,13 +63,13 @@ def _read_parts(format: str, path: Path | None, builder: Builder) -> None:
     signals = builder.options.pair_signals
     wanted = ("items", "queries", "labels", *(["pairs"] if signals else []))
     files = {part: _files_of(folder, part, format) for part in (*_NAMED, "pairs")}
-    for name, found in files.items():
-        for unread in found[1:] if name in wanted else found:
+    for name, paths in files.items():
+        for unread in paths[1:] if name in wanted else paths:
             builder.unread(unread.name)
 
     def part(name: str) -> _Records | None:
-        for found in files[name][:1]:
-            return _PARTS[_format_of(found)](found, name, builder)
+        for first in files[name][:1]:
+            return _PARTS[_format_of(first)](first, name, builder)
         return None
 
     items, queries, labels = map(part, _NAMED)
@@ -179,8 +179,8 @@ def _products(rows: _Records, options: DatasetOptions) -> _Records:
         several = list(group) if handle else []
         product = {name: value for _, row in several[::-1] for name, value in row.items()}
         own = [name for name in product if _OF_VARIANTS.fullmatch(name)]
-        found = [row[name] for name in own for _, row in several if name in row]
-        said = ", ".join(one for one in dict.fromkeys(found) if one != "Default Title")
+        values = [row[name] for name in own for _, row in several if name in row]
+        said = ", ".join(one for one in dict.fromkeys(values) if one != "Default Title")
         text = columns.text[-1]
         named = {columns.title, *columns.text[:-1], *fields}
         for name in {*own} - named:
@@ -210,17 +210,17 @@ def _read_beir(path: Path | None, builder: Builder) -> None:
     corpus = need(folder, "corpus.jsonl", "write one item a line, with _id, title and text")
     for place, record in json_records(corpus):
         _add_item(builder, place, record, "_id")
-    found = {split: path for split in SPLITS if (path := find(folder / "qrels", f"{split}.tsv"))}
+    qrels = {split: path for split in SPLITS if (path := find(folder / "qrels", f"{split}.tsv"))}
     for path in sorted(folder.glob("qrels/*")):
-        if path not in found.values():
+        if path not in qrels.values():
             builder.unread(f"qrels/{path.name}")
     queries = find(folder, "queries.jsonl")
-    if found:
+    if qrels:
         advice = "qrels need queries: write one query a line, with _id and text"
         queries = need(folder, "queries.jsonl", advice)
     for place, record in json_records(queries) if queries else ():
         builder.query(place, id_field(record, "_id", place), text_field(record, "text", place))
-    for split, path in found.items():
+    for split, path in qrels.items():
         for one in read_judgements(path, "beir"):
             builder.assign(one.place, one.query_id, split)
             builder.judgement(one.place, one.query_id, one.item, one.grade or 0.0)
@@ -305,8 +305,8 @@ def _published(name: str) -> Loader:
             "installed package: run in a clone that is installed with pip install -e, or convert "
             "the data to beir or jsonl."
         ) from error
-    found: Loader = module.LOADERS.get(name) or module.irds_loader(name)
-    return found
+    loader: Loader = module.LOADERS.get(name) or module.irds_loader(name)
+    return loader
 
 
 def _folder(path: Path | None, loader: str) -> Path:

@@ -319,10 +319,10 @@ class Builder:
 
         Raises DataError for a value that is not a number, or below 0.
         """
-        found = {name: number_field(record, name, place, 0.0) for name in self._signals}
+        numbers = {name: number_field(record, name, place, 0.0) for name in self._signals}
         known = query_id in self._queries and item_id in self._items
-        self.notes[UNKNOWN_PAIRS] += not known and any(found.values())
-        for name, value in found.items():
+        self.notes[UNKNOWN_PAIRS] += not known and any(numbers.values())
+        for name, value in numbers.items():
             if value < 0:
                 raise DataError(f"{place}: {name!r} is {value:g}, below 0; write 0 or more.")
             if value and known:
@@ -410,20 +410,20 @@ class Builder:
 
     def _relevant(self) -> dict[str, frozenset[str]]:
         threshold = 1.0 if self.options.threshold is None else self.options.threshold
-        found = {}
+        relevant = {}
         for id_ in self._queries:
             items = frozenset(
                 item for item, grade in self._judged.get(id_, {}).items() if grade >= threshold
             )
             if items:
-                found[id_] = items
-        if not found and self._judgements:
+                relevant[id_] = items
+        if not relevant and self._judgements:
             raise DataError(
                 f"The data set {self.name} has no relevant items: none of its {self._judgements} "
                 f"judgements reaches the grade {threshold:g}; check the labels or lower "
                 "dataset.threshold."
             )
-        return found
+        return relevant
 
     def _split(self, relevant: Mapping[str, frozenset[str]]) -> dict[str, Split]:
         dev_share = self.options.dev_share

@@ -93,17 +93,17 @@ def read_changes(path: Path, side: Side, options: DatasetOptions | None = None) 
     Raises:
         DataError: the file is missing, or a record is bad; names file and line.
     """
-    found: dict[str, Entity | None] = {}
+    latest: dict[str, Entity | None] = {}
     options = options or DatasetOptions()
     key = options.columns.id if side == "item" else "id"
     for place, record in json_records(path):
         id_, deleted = id_field(record, key, place), record.get("deleted", False)
         if not isinstance(deleted, bool):
             raise DataError(f"{place}: 'deleted' is {deleted!r}; write true or false.")
-        found.pop(id_, None)
-        found[id_] = None if deleted else _entity(record, id_, side, place, options)
-    upserts = {id_: one for id_, one in found.items() if one is not None}
-    return Changes(side, upserts, frozenset(found.keys() - upserts.keys()))
+        latest.pop(id_, None)
+        latest[id_] = None if deleted else _entity(record, id_, side, place, options)
+    upserts = {id_: one for id_, one in latest.items() if one is not None}
+    return Changes(side, upserts, frozenset(latest.keys() - upserts.keys()))
 
 
 def _entity(

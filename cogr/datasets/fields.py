@@ -196,8 +196,8 @@ def fields_as_json(
     the NaN that pandas writes for it, is no value. Raises DataError for anything else.
     """
     values = ((name, _field_value(pick(record, source), source, place)) for name, source in sources)
-    found = {name: value for name, value in values if value is not None}
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":")) if found else ""
+    known = {name: value for name, value in values if value is not None}
+    return json.dumps(known, ensure_ascii=False, separators=(",", ":")) if known else ""
 
 
 def _field_value(value: Any, name: str, place: Place) -> Scalar | list[Scalar] | None:
@@ -294,27 +294,31 @@ def plain_text(text: str) -> str:
         text: without NUL characters.
     """
     for _ in range(_PASSES):
-        found = _ENTITY.sub(_character, _without_tags(text) if "<" in text else text)
-        if found == text:
+        plain = _ENTITY.sub(_character, _without_tags(text) if "<" in text else text)
+        if plain == text:
             break
-        text = found
+        text = plain
     return text
 
 
 def _character(entity: re.Match[str]) -> str:
-    found = html.unescape(entity[0])
-    return found if found in _KEPT or (found.isprintable() and found != "\ufffd") else ""
+    character = html.unescape(entity[0])
+    return (
+        character
+        if character in _KEPT or (character.isprintable() and character != "\ufffd")
+        else ""
+    )
 
 
 def _without_tags(text: str) -> str:
-    found = text
+    plain = text
     for end, whole in _UNSEEN:
         # What is not closed is text. Behind the last end none is looked for, which would take long.
-        last = max((match.end() for match in end.finditer(found)), default=0)
-        found = whole.sub("", found[:last]) + found[last:]
-    found = _TAG.sub(lambda tag: _INSTEAD.get((tag[1] or "p").lower(), "\n"), found)
-    if found == text:
+        last = max((match.end() for match in end.finditer(plain)), default=0)
+        plain = whole.sub("", plain[:last]) + plain[last:]
+    plain = _TAG.sub(lambda tag: _INSTEAD.get((tag[1] or "p").lower(), "\n"), plain)
+    if plain == text:
         return text
-    found = _GAPS.sub(lambda gap: gap[1] or " ", found)
-    lines = (" ".join(line.split()) for line in found.split("\n"))
+    plain = _GAPS.sub(lambda gap: gap[1] or " ", plain)
+    lines = (" ".join(line.split()) for line in plain.split("\n"))
     return "\n".join(line for line in lines if line)

@@ -131,8 +131,8 @@ def _read_quepid(path: Path) -> Iterator[Judged]:
     for place, record in sheet.records():
         if "query" not in record:
             raise DataError(f"{place}: the query has no text; write one.")
-        found = (number_field(record, name, place, 0.0) for name in judges if name in record)
-        grades = list(found)
+        given = (number_field(record, name, place, 0.0) for name in judges if name in record)
+        grades = list(given)
         grade = consensus(grades) if grades else None
         yield Judged(place, record["query"], "", record.get("docid", ""), grade)
 
@@ -208,10 +208,10 @@ def _text_in(value: Any) -> str:
 
 
 def _objects(value: Any, key: str, place: Place) -> list[Mapping[str, Any]]:
-    found = json_object(value, place).get(key, [])
-    if not isinstance(found, list):
+    objects = json_object(value, place).get(key, [])
+    if not isinstance(objects, list):
         raise DataError(f"{place}: {key!r} is not a list; write one of objects.")
-    return [json_object(one, place) for one in found]
+    return [json_object(one, place) for one in objects]
 
 
 FORMATS: dict[str, Callable[[Path], Iterator[Judged]]] = {

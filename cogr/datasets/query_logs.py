@@ -97,27 +97,27 @@ def read_log(paths: Sequence[Path], access: AccessLog | None = None) -> QueryLog
     if access:
         with access.as_ubi(paths) as records_of_ubi:
             return read_log(records_of_ubi)
-    found: dict[str, Searched] = {}
+    by_text: dict[str, Searched] = {}
     ubi = [path for path in paths if path.suffix == ".parquet" or _is_ubi(_first_line(path))]
     records = without = 0
     for path in paths:
         for one in () if path in ubi else _searches(path):
             records += 1
             without += not one.text
-            found.setdefault(one.text, Searched(one.text)).add(one)
+            by_text.setdefault(one.text, Searched(one.text)).add(one)
     if ubi:
         searched, some, none = _ubi_searches(ubi)
         records, without = records + some, without + none
         for one in searched:
-            found.setdefault(one.text, Searched(one.text)).add(one)
-    found.pop("", None)
-    if not found:
+            by_text.setdefault(one.text, Searched(one.text)).add(one)
+    by_text.pop("", None)
+    if not by_text:
         raise DataError(
             f"No query is in {', '.join(map(str, paths))}; write one a line, JSON objects with "
             "query, CSV with a column query, or UBI records that have a user_query."
         )
     kept = QueryFilter()
-    queries = [one for text, one in found.items() if kept.keeps(text)]
+    queries = [one for text, one in by_text.items() if kept.keeps(text)]
     queries.sort(key=lambda one: (-one.count, one.text))
     return QueryLog(queries, records, without, kept.counts)
 
@@ -280,8 +280,8 @@ class AccessLog:
 
     def _text(self, url: str) -> str:
         query = url.partition("?")[2].partition("#")[0]
-        found = parse_qs(query, encoding="latin-1").get(self.parameter, [""])[0]
-        return _unquoted(found.encode("latin-1", "replace")).strip()
+        given = parse_qs(query, encoding="latin-1").get(self.parameter, [""])[0]
+        return _unquoted(given.encode("latin-1", "replace")).strip()
 
 
 def _unquoted(text: str | bytes) -> str:
@@ -296,27 +296,27 @@ def _unquoted(text: str | bytes) -> str:
 def _requests_of_people(path: Path) -> Iterator[tuple[str, datetime, str, str]]:
     """Client, time, URL and referrer. What is no request, or has no time, is left out."""
     for _, line in lines(path):
-        found = _fields_of_json(line) if line.startswith("{") else _REQUEST.match(line)
-        if not found:
+        request = _fields_of_json(line) if line.startswith("{") else _REQUEST.match(line)
+        if not request:
             continue
-        method, _, url = (found["request"] or "").partition(" ")
-        status = found["status"] or "200"
-        if method not in _ASKS or status >= "400" or _CRAWLER.search(found["agent"] or ""):
+        method, _, url = (request["request"] or "").partition(" ")
+        status = request["status"] or "200"
+        if method not in _ASKS or status >= "400" or _CRAWLER.search(request["agent"] or ""):
             continue
-        if time := _time_of(found["time"] or ""):
-            yield _client(found), time, url.partition(" ")[0], found["referrer"] or ""
+        if time := _time_of(request["time"] or ""):
+            yield _client(request), time, url.partition(" ")[0], request["referrer"] or ""
 
 
-def _client(found: Mapping[str, Any] | re.Match[str]) -> str:
+def _client(request: Mapping[str, Any] | re.Match[str]) -> str:
     """The address that asked. Behind a balancer the last public one that it was sent: those before
     are what the sender claims.
     """
     known = []
-    for part in (found["forwarded"] or "").split(",")[::-1]:
+    for part in (request["forwarded"] or "").split(",")[::-1]:
         with suppress(ValueError):
             known.append(ip_address(part.strip()))
     public = [one for one in known if one.is_global]
-    return str(next(iter(public or known), found["client"] or "")).strip(",")
+    return str(next(iter(public or known), request["client"] or "")).strip(",")
 
 
 def _fields_of_json(line: str) -> Mapping[str, str] | None:
@@ -326,13 +326,13 @@ def _fields_of_json(line: str) -> Mapping[str, str] | None:
         return None
     if isinstance(inner := record.get("request"), dict):
         record = {**record, **inner, "request": None}
-    found = {
+    fields = {
         name: next((str(value) for key in keys if (value := record.get(key)) is not None), "")
         for name, keys in _NAMES.items()
     }
-    if not found["request"]:
-        found["request"] = f"{found['method'] or 'GET'} {found['url']}"
-    return found
+    if not fields["request"]:
+        fields["request"] = f"{fields['method'] or 'GET'} {fields['url']}"
+    return fields
 
 
 def _time_of(text: str) -> datetime | None:
@@ -499,11 +499,11 @@ def _ubi_searches(paths: Sequence[Path]) -> tuple[list[Searched], int, int]:
         rows = con.execute(_SEARCHED).fetchall()
         told = "select count(*) from ev where kind = 0 and text is not null"
         asked = int(con.execute(told).fetchone()[0])
-    found = [
+    searches = [
         Searched(text, n, set(items or ()), {str(one) for one in clients if one is not None}, known)
         for text, n, known, clients, items in rows
     ]
-    return found, records, records - asked
+    return searches, records, records - asked
 
 
 def _source(path: Path) -> str:
@@ -516,8 +516,8 @@ def _source(path: Path) -> str:
         f"try_cast(found[{at}] as {'json' if name in _AS_JSON else 'varchar'}) as {name}"
         for at, name in enumerate(_FIELDS, start=1)
     )
-    found = f"json_extract_string(coalesce(nullif(json->'$._source', 'null'), json), {paths})"
-    return f"select {fields} from (select {found} as found from ({records}))"
+    values = f"json_extract_string(coalesce(nullif(json->'$._source', 'null'), json), {paths})"
+    return f"select {fields} from (select {values} as found from ({records}))"
 
 
 @contextmanager

@@ -53,10 +53,10 @@ def find(folder: Path, *names: str) -> Path | None:
 
 def need(folder: Path, name: str, advice: str) -> Path:
     """As `find`, but raises DataError, which ends with the advice, when the file is missing."""
-    found = find(folder, name)
-    if found is None:
+    path = find(folder, name)
+    if path is None:
         raise DataError(f"{folder} has no {name} (or {name}.gz): {advice}.")
-    return found
+    return path
 
 
 @contextmanager
@@ -319,11 +319,11 @@ class Sheet:
             (row,) = csv.reader(taken, delimiter=self.delimiter, strict=True)
         except csv.Error:
             return True
-        found = [(cell.count("\n"), cell.count(self.delimiter)) for cell in row]
+        counts = [(cell.count("\n"), cell.count(self.delimiter)) for cell in row]
         if self.delimiter == "\t":
-            return any(ends and marks for ends, marks in found)
+            return any(ends and marks for ends, marks in counts)
         more = len(self.header) - 1
-        return any(ends > 1 and marks == ends * more > 0 for ends, marks in found)
+        return any(ends > 1 and marks == ends * more > 0 for ends, marks in counts)
 
     def _one_by_one(self, last: int, taken: Sequence[str]) -> Iterator[tuple[Place, list[str]]]:
         """The lines as rows, in which a quote that nothing closes is text; of tables with tabs, as

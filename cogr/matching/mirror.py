@@ -186,10 +186,10 @@ class Mirror:
         """
         without = _without(keywords)
         bitmaps = [self._cached_bitmap(word) for word in keywords if word not in without]
-        found = BitMap.union(*bitmaps) if bitmaps else BitMap()
+        items = BitMap.union(*bitmaps) if bitmaps else BitMap()
         for word in without:
-            found = found - self._cached_bitmap(word)
-        return found
+            items = items - self._cached_bitmap(word)
+        return items
 
     def _make_bitmap(self, keyword: str) -> BitMap:
         term = self._number(keyword)
@@ -227,13 +227,13 @@ class Mirror:
         """
         dense = self.dense(entity)
         having = set(self._postings.set_of(dense).tolist())
-        found = {
+        weights = {
             word: boost
             for word, boost in _boosts(keywords).items()
             if boost and self._number(word) in having
         }
-        parts = self._scorer.tables(self._numbered(found))[:, self._postings.length_codes[dense]]
-        return dict(zip(found, parts.tolist(), strict=True))
+        parts = self._scorer.tables(self._numbered(weights))[:, self._postings.length_codes[dense]]
+        return dict(zip(weights, parts.tolist(), strict=True))
 
     def _numbered(self, words: Mapping[str, float]) -> dict[int, float]:
         numbered = ((self._number(word), boost) for word, boost in words.items() if boost)
@@ -294,9 +294,9 @@ class Scorer:
             for term, table in zip(plan.terms, plan.tables, strict=True):
                 self._add(sums, table, self._postings.entities_of(term))
             at = entities.astype(np.intp)
-            found = sums.take(at).astype(np.float32)
+            scores = sums.take(at).astype(np.float32)
             sums[at] = 0
-        return found
+        return scores
 
     def best(
         self, boosts: Mapping[int, float], bitmaps: Mapping[int, BitMap], size: int

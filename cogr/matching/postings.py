@@ -225,10 +225,10 @@ def _merge_runs(words: Strings, runs: Sequence[slice]) -> tuple[SortedStrings, N
         order = pc.sort_indices(merged.dictionary)
         rank = np.empty(len(order), np.uint32)
         rank[integers(order)] = np.arange(count, count + len(order))
-        found = rank[integers(merged.indices)]
+        ranks = rank[integers(merged.indices)]
         for part, own in zip(
             parts,
-            np.split(found, np.cumsum([part.stop - part.start for part in parts])[:-1]),
+            np.split(ranks, np.cumsum([part.stop - part.start for part in parts])[:-1]),
             strict=True,
         ):
             numbers[part] = own

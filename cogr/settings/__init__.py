@@ -296,21 +296,21 @@ def _read_toml(path: Path) -> dict[str, Any]:
 def _absolute(folder: Path, values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
     # The file means the same from every working directory. A model or a name of templates is a path
     # only where such a file is there. The value of `compare.models.cogr` is a training run's name.
-    found = dict(values)
+    result = dict(values)
     for name, value in values.items():
         key = f"{at}{name}"
         named = key in _NAMES or (at == "compare.models." and name != "cogr")
         if isinstance(value, Mapping):
-            found[name] = _absolute(folder, value, f"{key}.")
+            result[name] = _absolute(folder, value, f"{key}.")
         elif isinstance(value, str) and value and "://" not in value and (key in _PATHS or named):
-            found[name] = _path(folder, value, there=named)
-    return found
+            result[name] = _path(folder, value, there=named)
+    return result
 
 
 def _path(folder: Path, text: str, *, there: bool) -> str:
     try:
-        found = folder / Path(text).expanduser()
-        return text if there and not found.exists() else str(found)
+        path = folder / Path(text).expanduser()
+        return text if there and not path.exists() else str(path)
     except (RuntimeError, OSError, ValueError):  # the settings' own checks say why
         return text
 

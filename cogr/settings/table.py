@@ -92,8 +92,8 @@ def check_url(
     """
     if any(character.isspace() or not character.isprintable() for character in url):
         raise ValueError(f"it contains a space or a control character; write it as {example}")
-    begin, found, rest = url.partition("://")
-    if not found or begin.lower() not in schemes:
+    begin, separator, rest = url.partition("://")
+    if not separator or begin.lower() not in schemes:
         raise ValueError(f"it is not a URL; write it as {example}")
     if "@" in rest[len(re.split(r"[/?#]", rest, maxsplit=1)[0]) :]:
         raise ValueError(_ESCAPE)

@@ -131,14 +131,14 @@ def list_snapshots(store: Store, side: Side | None = None) -> list[Manifest]:
     """The sound manifests of the store's snapshots, oldest first; `damaged_snapshots` finds the
     others.
     """
-    found = []
+    manifests = []
     for id_ in folders(store):
         try:
-            found.append(read_manifest(store, id_))
+            manifests.append(read_manifest(store, id_))
         except SnapshotError as error:
             log.info("%s", error)
-    found.sort(key=lambda manifest: (manifest.created, manifest.id))
-    return [manifest for manifest in found if side in (None, manifest.side)]
+    manifests.sort(key=lambda manifest: (manifest.created, manifest.id))
+    return [manifest for manifest in manifests if side in (None, manifest.side)]
 
 
 def read_manifest(store: Store, snapshot_id: str) -> Manifest:
@@ -280,10 +280,10 @@ class Row:
         if not self.weights:
             return dict.fromkeys(with_self(own, self.keywords), 1.0)
         *weights, last = self.weights
-        found = {own: last} if own else {}
+        result = {own: last} if own else {}
         for word, weight in zip(self.keywords, weights, strict=True):
-            found.setdefault(word, weight)
-        return found
+            result.setdefault(word, weight)
+        return result
 
     @property
     def unweighted(self) -> Row:
@@ -450,13 +450,13 @@ def _verify_file(snapshot: Snapshot) -> None:
         )
     try:
         with snapshot.store.open(snapshot.path) as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+            digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
     except OSError as error:
         raise SnapshotError(
             f"The keywords.parquet of snapshot {snapshot.id} in {snapshot.store.url} can't be read "
             f"({error.strerror or error}); rebuild it or restore it."
         ) from error
-    if found != snapshot.manifest.file_sha256:
+    if digest != snapshot.manifest.file_sha256:
         raise SnapshotError(
             f"Snapshot {snapshot.id} in {snapshot.store.url} does not match its manifest (sha256 "
             "differs); rebuild it or restore it."
@@ -468,15 +468,15 @@ def damaged_snapshots(store: Store) -> dict[str, str]:
 
     On a local store every file is also read and its sha256 compared, about a gigabyte a second.
     """
-    found = {}
+    damage = {}
     for id_ in folders(store):
         try:
             manifest = read_manifest(store, id_)
             if store.is_local:
                 _verify_file(Snapshot(manifest, store))
         except SnapshotError as error:
-            found[id_] = str(error)
-    return found
+            damage[id_] = str(error)
+    return damage
 
 
 def write_set_aside(store: Store, snapshot_id: str, set_aside: Mapping[str, str]) -> None:

@@ -67,22 +67,22 @@ class Texts:
 
     def has(self, keys: Sequence[str]) -> list[bool]:
         """Whether each of the keys is known."""
-        found = np.zeros(len(keys), np.bool_)
+        known = np.zeros(len(keys), np.bool_)
         for file in self._files:
-            found |= file.places(keys) >= 0
-        return list(found.tolist())
+            known |= file.places(keys) >= 0
+        return list(known.tolist())
 
     def of(self, keys: Sequence[str]) -> list[str]:
         """The text of each key; "" of "". Raises SnapshotError for an unknown one."""
-        found: dict[str, str] = {"": ""}
+        texts: dict[str, str] = {"": ""}
         for file in self._files:
-            found |= file.read([key for key in dict.fromkeys(keys) if key not in found])
-        if lost := next((key for key in keys if key not in found), None):
+            texts |= file.read([key for key in dict.fromkeys(keys) if key not in texts])
+        if lost := next((key for key in keys if key not in texts), None):
             raise SnapshotError(
                 f"The store has no text {lost!r}, which a snapshot names; run cogr-index rebuild "
                 "--side item."
             )
-        return [found[key] for key in keys]
+        return [texts[key] for key in keys]
 
 
 class _File:
@@ -110,15 +110,15 @@ class _File:
         return np.where(self._keys[at] == wanted, self._order[at].astype(np.int64), -1)
 
     def read(self, keys: Sequence[str]) -> Mapping[str, str]:
-        found = {}
+        by_key = {}
         placed = zip(self.places(keys).tolist(), keys, strict=True)
         for place, key in sorted(pair for pair in placed if pair[0] >= 0):
             group, row = divmod(place, ROWS)
             if self._read[0] != group:
                 texts = self._rows.read_row_group(group, ["text"], use_threads=False)["text"]
                 self._read = group, texts.to_pylist()
-            found[key] = self._read[1][row]
-        return found
+            by_key[key] = self._read[1][row]
+        return by_key
 
 
 class TextsWriter:

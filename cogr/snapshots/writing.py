@@ -223,11 +223,11 @@ class _Counts:
             self._last = id_
 
     def _add_weights(self, columns: Mapping[str, pa.Array]) -> None:
-        found = [columns["weights"], columns["confidence"]]
-        if all(column.null_count == len(column) for column in found):
+        given = [columns["weights"], columns["confidence"]]
+        if all(column.null_count == len(column) for column in given):
             return
         self._weighs = True
-        weights, confidence = found
+        weights, confidence = given
         counts = integers(weights.value_lengths().fill_null(0))
         sure = _floats(confidence.fill_null(-1.0))
         # The number of the first row fixes the position of the rows in the snapshot.

@@ -146,8 +146,8 @@ class Opened:
         table, own = self._answers, self_keyword(text)
         place = pc.index(self._keys, query_key(text)).as_py()
         place = pc.index(table["self"], own).as_py() if place < 0 and own else place
-        found = table.slice(place, 1).combine_chunks().to_batches() if place >= 0 else ()
-        return next((row for batch in found for row in rows_of(batch)), None)
+        batches = table.slice(place, 1).combine_chunks().to_batches() if place >= 0 else ()
+        return next((row for batch in batches for row in rows_of(batch)), None)
 
     def fields_of(self, dense: int) -> Mapping[str, FieldValue]:
         """An item's extra fields."""
@@ -173,11 +173,11 @@ class Opened:
         """The set of a search, dense ids: what keywords find, and literal matches, but nothing with
         a keyword of weight 0.
         """
-        found = self.mirror.retrieved([word for word, weight in boosts.items() if weight])
+        items = self.mirror.retrieved([word for word, weight in boosts.items() if weight])
         for text in words.texts:
-            found = found | self.literal(text)
+            items = items | self.literal(text)
         buried = [word for word, weight in boosts.items() if not weight]
-        return found - self.mirror.retrieved(buried)
+        return items - self.mirror.retrieved(buried)
 
     def rank(self, boosts: Mapping[str, float], words: Words | None, size: int) -> Ranked:
         """Both tiers of a search; without words, or where texts can't be searched, the best `size`
@@ -201,21 +201,21 @@ class Opened:
         scores[ranking.dense] += ranking.scores
         scores[np.unique(np.array(self._named(words.texts[0]), np.int64))] += NAMED_BOOST
         more[to_array(self.set_of(boosts, words))] = False
-        found = np.flatnonzero((scores > 0) | ~more)
-        best = found[np.lexsort((-scores[found], more[found]))]
+        scored = np.flatnonzero((scores > 0) | ~more)
+        best = scored[np.lexsort((-scores[scored], more[scored]))]
         total = int((~more).sum())
-        return Ranked(best, scores[best], total, found.size - total, by_text)
+        return Ranked(best, scores[best], total, scored.size - total, by_text)
 
     def hits(
-        self, found: Ranked, boosts: Mapping[str, float], size: int, *, explain: bool
+        self, ranked: Ranked, boosts: Mapping[str, float], size: int, *, explain: bool
     ) -> list[Hit]:
         """The best of a search, with their texts."""
         hits = []
-        for at, dense in enumerate(found.dense[:size].tolist()):
-            entity, tier = self.mirror.ids[dense], _TIERS[at >= found.total]
+        for at, dense in enumerate(ranked.dense[:size].tolist()):
+            entity, tier = self.mirror.ids[dense], _TIERS[at >= ranked.total]
             parts = self.mirror.explain(boosts, entity) if explain else {}
-            part = float(found.by_text[dense]) if explain and found.by_text is not None else 0.0
-            score, fields = float(found.scores[at]), self.fields_of(dense)
+            part = float(ranked.by_text[dense]) if explain and ranked.by_text is not None else 0.0
+            score, fields = float(ranked.scores[at]), self.fields_of(dense)
             hits.append(Hit(entity, score, self.texts[dense], parts, fields, part, tier))
         return hits
 
@@ -334,19 +334,19 @@ class MemoryBackend:
         BM25.
         """
         opened, boosts = self._searched(snapshot), boosts_of(keywords)
-        found = opened.rank(boosts, words, size)
-        hits = opened.hits(found, boosts, size, explain=explain)
-        return SearchResult(found.total, hits, found.textless, found.more)
+        ranked = opened.rank(boosts, words, size)
+        hits = opened.hits(ranked, boosts, size, explain=explain)
+        return SearchResult(ranked.total, hits, ranked.textless, ranked.more)
 
     def retrieved(
         self, keywords: Keywords, *, snapshot: str, words: Words | None = None
     ) -> SearchResult:
         """The whole retrieved set with scores, without texts."""
         opened = self._searched(snapshot)
-        found = opened.rank(boosts_of(keywords), words, len(opened.mirror))
-        ids = map(opened.mirror.ids.__getitem__, found.dense[: found.total].tolist())
-        hits = list(map(Hit, ids, found.scores.tolist()))
-        return SearchResult(found.total, hits, found.textless)
+        ranked = opened.rank(boosts_of(keywords), words, len(opened.mirror))
+        ids = map(opened.mirror.ids.__getitem__, ranked.dense[: ranked.total].tolist())
+        hits = list(map(Hit, ids, ranked.scores.tolist()))
+        return SearchResult(ranked.total, hits, ranked.textless)
 
     def lookup(self, text: str, *, snapshot: str) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""
@@ -591,9 +591,9 @@ def mirror_of(snapshot: Snapshot) -> Mirror:
     StorageError.
     """
     key = snapshot.manifest.content_hash
-    found = _built.get(key)
-    if found is None:
+    built = _built.get(key)
+    if built is None:
         while len(_built) >= _KEPT:
             _built.pop(next(iter(_built)), None)  # The oldest; another thread may have been faster.
-        found = _built[key] = Mirror.build(snapshot)
-    return found
+        built = _built[key] = Mirror.build(snapshot)
+    return built

@@ -116,8 +116,8 @@ def _update(
     )
     if side == "both":
         both = update_both(call.workspace, request, progress_bar, console.note)
-        found = {name: one.as_dict() for name, one in zip(("item", "query"), both, strict=True)}
-        call.show("Updated", found, told={name: _told(one) for name, one in found.items()})
+        outcomes = {name: one.as_dict() for name, one in zip(("item", "query"), both, strict=True)}
+        call.show("Updated", outcomes, told={name: _told(one) for name, one in outcomes.items()})
         return
     payload = update_side(call.workspace, request, progress_bar, console.note).as_dict()
     call.show("Updated", payload, told=_told(payload))
@@ -234,14 +234,14 @@ def _verify(
     from indexers.serving import verify
 
     workspace = _workspace(call, into)
-    found, problems = verify(workspace, snapshot, progress_bar, every=not quick)
-    if not found and not problems:
+    verified, problems = verify(workspace, snapshot, progress_bar, every=not quick)
+    if not verified and not problems:
         raise UserError(
             "Nothing serves yet, so there is nothing to verify: run cogr-index rebuild --side "
             "item, or name a snapshot."
         )
-    told = {f"{id_}{': equal' if not problems else ''}": one for id_, one in found.items()}
-    call.show("", {"verified": found, "problems": problems}, told=told)
+    told = {f"{id_}{': equal' if not problems else ''}": one for id_, one in verified.items()}
+    call.show("", {"verified": verified, "problems": problems}, told=told)
     if problems:
         raise CheckFailedError(" ".join(problems))
 

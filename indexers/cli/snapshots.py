@@ -92,13 +92,13 @@ def _diff(
     from indexers.search import diff
 
     store = call.workspace.store
-    found = diff(open_snapshot(store, before), open_snapshot(store, after))
+    changes = diff(open_snapshot(store, before), open_snapshot(store, after))
     words = {
-        f"keywords {name}": ", ".join(f"{word} ({count:,})" for word, count in found[name])
+        f"keywords {name}": ", ".join(f"{word} ({count:,})" for word, count in changes[name])
         for name in ("gained", "lost")
     }
-    told = {name: value for name, value in found.items() if name not in ("gained", "lost")}
-    call.show("Differences", found, told={**told, **words})
+    told = {name: value for name, value in changes.items() if name not in ("gained", "lost")}
+    call.show("Differences", changes, told={**told, **words})
 
 
 @common_options()
@@ -129,14 +129,14 @@ def _status(
     from indexers.rebuild.fleet.run_files import overview
 
     sides = SIDES if side is None else [side]
-    found = {one: run for one in sides if (run := overview(call.workspace.store, one)) is not None}
+    runs = {one: run for one in sides if (run := overview(call.workspace.store, one)) is not None}
     told = {
         f"{one}s: {run.state}": run.model_dump(exclude={"side", "state", "fingerprint"})
-        for one, run in found.items()
+        for one, run in runs.items()
     }
     none = "No rebuild on workers yet: cogr-index rebuild --side item --workers celery."
-    payload = {"runs": [run.model_dump() for run in found.values()]}
-    call.show("", payload, told=told, notes=() if found else [none])
+    payload = {"runs": [run.model_dump() for run in runs.values()]}
+    call.show("", payload, told=told, notes=() if runs else [none])
 
 
 _IMPORT = "Bring in items and logs of a cluster, or judgements of other tools."
@@ -203,8 +203,10 @@ def _import_items(
     pairs = (one.partition("=") for one in field or ())
     fields = {name.strip(): (source or name).strip() for name, _, source in pairs}
     source = Columns(id_, title, tuple(texts), updated, fields)
-    found = index_documents(connect(call.workspace.settings.opensearch), index, paths_of(source))
-    done = import_items(found, path, source, call.workspace.reading.columns)
+    documents = index_documents(
+        connect(call.workspace.settings.opensearch), index, paths_of(source)
+    )
+    done = import_items(documents, path, source, call.workspace.reading.columns)
     for problem in done.problems:
         console.note(problem)
     facts = {"source": f"the index {index}", "file": str(path), **asdict(done)}
@@ -277,8 +279,8 @@ def _import_labels(
     from indexers.imports import import_labels
 
     folder = _file_of(call.workspace, "labels").parent
-    found = import_labels(files, folder, texts=queries, format=format_)
-    call.show("Imported", {"folder": str(folder), **asdict(found)})
+    result = import_labels(files, folder, texts=queries, format=format_)
+    call.show("Imported", {"folder": str(folder), **asdict(result)})
 
 
 @export_app.command("labels")
@@ -312,8 +314,8 @@ def _export_run(
 
     workspace = call.workspace
     run = run_of(workspace, queries_of(workspace.dataset, split), size)
-    found = {"file": str(to), "queries": len(run.hits), "hits": write_run(run, to)}
-    call.show("Exported", {**found, "item": run.item, "query": run.query})
+    payload = {"file": str(to), "queries": len(run.hits), "hits": write_run(run, to)}
+    call.show("Exported", {**payload, "item": run.item, "query": run.query})
 
 
 COMMANDS = {

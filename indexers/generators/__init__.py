@@ -167,8 +167,8 @@ def query_row(answer: Completion, query: Query, k_max: int) -> Row:
 
 def weights_of(answer: Completion, words: Sequence[str]) -> tuple[float, ...]:
     """The weight of each word; () where all are 1."""
-    found = tuple(rounded(answer.weights.get(word, 1.0)) for word in words)
-    return found if any(weight != 1 for weight in found) else ()
+    weights = tuple(rounded(answer.weights.get(word, 1.0)) for word in words)
+    return weights if any(weight != 1 for weight in weights) else ()
 
 
 def decided(id_: str, yes: float, no: float) -> Completion:

@@ -27,8 +27,8 @@ def known_keywords(snapshot: Snapshot) -> list[str]:
     """Everything that the other side may match in a snapshot: its keywords and its entities' own
     texts, sorted.
     """
-    found = {word for row in snapshot.rows() for word in (*row.keywords, row.self_keyword)}
-    return sorted(found - {""})
+    keywords = {word for row in snapshot.rows() for word in (*row.keywords, row.self_keyword)}
+    return sorted(keywords - {""})
 
 
 def without_last(text: str) -> str:
@@ -135,8 +135,8 @@ def _spellings(keywords: list[str], tokenizer: Any) -> tuple[list[str], list[Tok
         return [], [], []
 
     def ids(texts: list[str]) -> list[list[int]]:
-        found: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"]
-        return found
+        token_ids: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return token_ids
 
     # The text before a keyword changes its tokens, so they are taken from "a, sofa" without its
     # "a".

@@ -209,11 +209,11 @@ class Extractive(Generator):
         for request in requests:
             entity = request.entity
             if isinstance(entity, Item):
-                found: Iterable[int] = self.collection.of_item(entity)
+                phrases: Iterable[int] = self.collection.of_item(entity)
             else:
-                found = self.collection.of_query(entity.text)
+                phrases = self.collection.of_query(entity.text)
             yield Completion(
-                request.id, ", ".join(self.collection.spell(phrase) for phrase in found)
+                request.id, ", ".join(self.collection.spell(phrase) for phrase in phrases)
             )
 
 
@@ -242,6 +242,6 @@ class Scripted(Generator):
         for request in requests:
             entity = request.entity
             text = f"{entity.title} {entity.text}" if isinstance(entity, Item) else entity.text
-            found = dict.fromkeys(match[0].lower() for match in _WORD.finditer(text))
-            text = ", ".join(islice(found, SCRIPTED_WORDS))
+            words = dict.fromkeys(match[0].lower() for match in _WORD.finditer(text))
+            text = ", ".join(islice(words, SCRIPTED_WORDS))
             yield Completion(request.id, text, tokens=len(text.split()))

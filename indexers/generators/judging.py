@@ -89,8 +89,8 @@ class Answers:
 
     def read(self, requests: Sequence[Request]) -> list[Answer | None]:
         """The answers that are there; None for others."""
-        found = self._cache.load(self._keys(requests))
-        return found.answers([request.id for request in requests], 0)
+        known = self._cache.load(self._keys(requests))
+        return known.answers([request.id for request in requests], 0)
 
     def _keys(self, requests: Sequence[Request]) -> Keys:
         return Keys.of(request_key(one.id, one.prompt, self.generator.reads) for one in requests)
@@ -135,12 +135,12 @@ class YesOrNo:
             new: the items pass for new ones: a pair counts if the query's adapter has not seen the
                 item either.
         """
-        found = np.full(len(pairs), np.nan)
+        logits = np.full(len(pairs), np.nan)
         parts = [self._part(pair, new) for pair in pairs]
         for part in sorted({*parts} - {""}):
             places = [at for at, own in enumerate(parts) if own == part]
-            found[places] = self._ask(self._answers(part), [pairs[at] for at in places])
-        return found
+            logits[places] = self._ask(self._answers(part), [pairs[at] for at in places])
+        return logits
 
     def _part(self, pair: QueryItem, new: bool) -> str:
         """The adapter to ask; "" for none."""
@@ -170,8 +170,8 @@ class YesOrNo:
             self.close()  # One model at a time.
         self.asked += len(order)
         self.seconds += time.monotonic() - started
-        found = answers.read(requests)
-        p = [one.confidence if isinstance(one, Completion) else None for one in found]
+        known = answers.read(requests)
+        p = [one.confidence if isinstance(one, Completion) else None for one in known]
         self.unanswered += p.count(None)
         chance = np.array([np.nan if one is None else one for one in p])
         with np.errstate(divide="ignore"):

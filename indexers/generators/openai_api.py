@@ -234,7 +234,7 @@ class OpenAIGenerator(EndpointGenerator):
         out, said = self._left_out, ""
         while True:
             try:
-                found = await client.chat.completions.create(**self._body(request, out))
+                response = await client.chat.completions.create(**self._body(request, out))
             except openai.APIStatusError as error:
                 if (part := _refused_part(error, out)) is None:
                     raise
@@ -246,7 +246,7 @@ class OpenAIGenerator(EndpointGenerator):
                     "%s refuses some parameters (%s); requests leave them out from now on.",
                     *(self._endpoint, said),
                 )
-            return found
+            return response
 
     def _body(self, request: Request, out: frozenset[str]) -> dict[str, Any]:
         sampling, prompt = self.options.sampling, request.prompt

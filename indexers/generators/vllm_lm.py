@@ -197,9 +197,9 @@ class VllmGenerator(LocalModelGenerator):
 
     def _completion(self, request: Request, written: Any) -> Completion:
         if self.options.yes_or_no:
-            found = {token: one.logprob for token, one in written.logprobs[0].items()}
+            logprobs = {token: one.logprob for token, one in written.logprobs[0].items()}
             yes, no = (
-                sum(math.exp(found.get(token, -math.inf)) for token in tokens)
+                sum(math.exp(logprobs.get(token, -math.inf)) for token in tokens)
                 for tokens in self.yes_and_no
             )
             return decided(request.id, yes, no)

@@ -210,10 +210,10 @@ def prompts_for(
     else:
         with workspace.generator("query", "statistical") as generator:
             assert isinstance(generator, Statistical)
-            found = by_statistical(generator, entities, SEARCH_RESULTS, workspace.store)
+            proposals = by_statistical(generator, entities, SEARCH_RESULTS, workspace.store)
         shown = {
             id_: [f"{word} ({min(9, int(10 * sure))})" for word, sure in own]
-            for id_, own in found.items()
+            for id_, own in proposals.items()
         }
     return lambda entity: prompter(entity, shown[entity.id])
 
@@ -226,13 +226,13 @@ def by_bm25(items: Sequence[Item], entities: Sequence[Entity], size: int) -> dic
     from indexers.text import Lexical
 
     lexical = Lexical(items)
-    found: dict[str, list[str]] = {}
+    titles: dict[str, list[str]] = {}
     for entity in entities:
         ranked = (item for item, _ in lexical.rank(self_text(entity), size + 1))
         own = entity.id if isinstance(entity, Item) else None
         others = [self_keyword(item.title) for item in ranked if item.id != own]
-        found[entity.id] = others[:size]
-    return found
+        titles[entity.id] = others[:size]
+    return titles
 
 
 def by_statistical(
@@ -249,8 +249,10 @@ def by_statistical(
     # The id and the text decide; there is no prompt yet.
     keys = Keys.of(request_key(e.id, Prompt("", _text(e)), "entity") for e in entities)
     for missing in batched(cache.missing(keys), _SEGMENT):
-        found = zip(missing, _propose(generator, [entities[i] for i in missing], size), strict=True)
-        cache.add([(keys[i], Completion(entities[i].id, json.dumps(own))) for i, own in found])
+        proposed = zip(
+            missing, _propose(generator, [entities[i] for i in missing], size), strict=True
+        )
+        cache.add([(keys[i], Completion(entities[i].id, json.dumps(own))) for i, own in proposed])
     answers = cache.load(keys).answers([entity.id for entity in entities], 0)
     return {
         answer.id: [(text, sure) for text, sure in json.loads(answer.text)]

@@ -288,8 +288,8 @@ def _weighed(generator: Statistical, items: Snapshot, rows: Iterable[Row]) -> It
     for some in batched(rows, _WEIGHED_AT_ONCE):
         queries = [Query(row.id, row.text) for row in some]
         sets = [row.keywords for row in some]
-        found = generator.artefact.weigh(queries, sets, mirror)
-        for row, weights in zip(some, found, strict=True):
+        by_query = generator.artefact.weigh(queries, sets, mirror)
+        for row, weights in zip(some, by_query, strict=True):
             if row.weights or not weights:
                 yield row
             else:

@@ -167,13 +167,13 @@ class Update(RebuildRun):
         known = {row.key for row in parent.rows()}
         queries, save = self.workspace.dataset.entities("query"), self.request.save
         saved = {query_key(self_text(query)) for query in queries}
-        found = changes_of_log(log, self.request.min_count, known, saved)
-        added = save_queries(save, found.unsaved) if save else 0
-        told = {name: count for name, count in found.counts.items() if name != "left_out"}
+        result = changes_of_log(log, self.request.min_count, known, saved)
+        added = save_queries(save, result.unsaved) if save else 0
+        told = {name: count for name, count in result.counts.items() if name != "left_out"}
         told |= log.left_out
         self.say(f"log: {', '.join(f'{count:,} {name}' for name, count in told.items())}")
-        self.log = {**found.counts, "saved": added}
-        return found.changes
+        self.log = {**result.counts, "saved": added}
+        return result.changes
 
 
 class GainingQueries(Update):

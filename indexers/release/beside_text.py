@@ -69,12 +69,14 @@ def beside_text(
         facts = facts or facts_of(store, read_manifest(store, id_).generator)
     kinds = [(TOPICS_WITHOUT, "f1_hidden_topics")]
     kinds += [] if dev else [(TOPICS_WITH, "f1_out_of_fold")]
-    found = [Comparison("F1", on, facts[name], facts["f1_of_text"]) for on, name in kinds if facts]
+    comparisons = [
+        Comparison("F1", on, facts[name], facts["f1_of_text"]) for on, name in kinds if facts
+    ]
     if dev:
         measured, why = _measured(workspace, pair, _sample(dev))
-        return [*measured, *found], why
-    why = "" if found else "there are no dev queries, and no fit of statistical wrote it"
-    return found, why
+        return [*measured, *comparisons], why
+    why = "" if comparisons else "there are no dev queries, and no fit of statistical wrote it"
+    return comparisons, why
 
 
 def _sample(queries: Sequence[Query]) -> list[Query]:
@@ -92,12 +94,12 @@ def _measured(
     rows = rows_of_queries(queries, query, unknown=True, weights=settings.keywords.weights)
     for id_, row in rows.items():
         words = Words(row.text, text_boost(row.weights, settings.serving.blend))
-        found = opened.rank(row.weighted, words, MAX_RANKING)
-        if found.by_text is None:
-            return [], found.textless
-        ids = [opened.mirror.ids[dense] for dense in found.dense.tolist()]
-        sets[id_], serving[id_] = ids[: found.total], ids[:MAX_RANKING]
-        text[id_] = _by_text(opened, found.by_text)
+        ranked = opened.rank(row.weighted, words, MAX_RANKING)
+        if ranked.by_text is None:
+            return [], ranked.textless
+        ids = [opened.mirror.ids[dense] for dense in ranked.dense.tolist()]
+        sets[id_], serving[id_] = ids[: ranked.total], ids[:MAX_RANKING]
+        text[id_] = _by_text(opened, ranked.by_text)
     cutoff = _cutoff(opened, dataset) or _swept(text, dataset)
     cut = {id_: ids[:cutoff] for id_, ids in text.items()}
     own, other = measure(dataset, queries, sets, serving), measure(dataset, queries, cut, text)

@@ -99,13 +99,13 @@ class ForeignIndex(Destination):
 
     def current(self, state: ServingState, history: History, /) -> list[str]:
         """The item snapshot that serves, or served in the index that the name stood for before."""
-        found = state.get(self.items) or history.last(self.items)
-        if found is None:
+        serving = state.get(self.items) or history.last(self.items)
+        if serving is None:
             raise UserError(
                 f"Nothing was published into {self.target.name} yet; name an item snapshot, such "
                 f"as in cogr-index publish SNAPSHOT --into {self.target.name}."
             )
-        return [found]
+        return [serving]
 
     def publish(self, ids: Sequence[str], say: Say, *, gate: bool = True) -> Merged:
         """Fill the item snapshot's field, compare it, and let searches use it, together with a
@@ -145,19 +145,19 @@ class ForeignIndex(Destination):
                     f"{id_}; run {again}."
                 )
             mirror = mirror_of(open_snapshot(self.store, id_))
-            found = compare_field(self._cluster, target, field, mirror)
-        outcome = "different" if found.lacking or found.different else "equal"
+            coverage = compare_field(self._cluster, target, field, mirror)
+        outcome = "different" if coverage.lacking or coverage.different else "equal"
         prometheus.VERIFICATIONS.labels("item", outcome).inc()
-        return Merged(id_, target.index, field, found)
+        return Merged(id_, target.index, field, coverage)
 
     def _outcome(self, released: Released, say: Say) -> Merged:
         id_ = str(released.serving["item"])
         if self._merged is None:  # Only queries changed, or a rollback that had died was finished.
             self._merged = self._fill(id_, say)
-        (written, found), target = self._merged, self.target
+        (written, coverage), target = self._merged, self.target
         before, query = released.before.get("item"), released.serving.get("query")
         field = field_of(target.field, id_)
-        return Merged(id_, target.index, field, found, written, before, query)
+        return Merged(id_, target.index, field, coverage, written, before, query)
 
     def names(self, place: str, changes: Mapping[str, str], /) -> bool:
         """Whether a place is this field, by another name of its index."""
@@ -218,8 +218,8 @@ class ForeignIndex(Destination):
             mirror.ids.find(target.item_of(hit)) >= 0
             for hit in scroll(self._cluster, target.index, {"match_all": {}}, **target.wanted)
         ):
-            found = compare_field(self._cluster, target, field_of(target.field, id_), mirror)
-            theirs, ours = (found.first.get(kind, [])[:2] for kind in ("unknown", "absent"))
+            coverage = compare_field(self._cluster, target, field_of(target.field, id_), mirror)
+            theirs, ours = (coverage.first.get(kind, [])[:2] for kind in ("unknown", "absent"))
             raise UserError(
                 f"No document of {target.index} has the id of an item of {id_}: documents are "
                 f"called {', '.join(map(repr, theirs)) or 'nothing, since there are none'}, items "
@@ -231,20 +231,20 @@ class ForeignIndex(Destination):
         written = fill(self._cluster, target, fields, mirror)
         say(f"{written} documents of {target.index} got the field {name}")
         for _ in range(SWEEPS):
-            found = compare_field(self._cluster, target, name, mirror)
-            if not found.different:
+            coverage = compare_field(self._cluster, target, name, mirror)
+            if not coverage.different:
                 break
             mended = mend(self._cluster, target, name, mirror)
             say(f"{mended} documents of {target.index} had other keywords in {name} than {id_}")
         else:
             raise CheckFailedError(
-                f"{found.different} documents of {target.index} keep other keywords in {name} than "
-                f"{id_}, such as {found.first['different'][0]!r}: something else writes to it; let "
-                "it leave the field alone and run the same command again."
+                f"{coverage.different} documents of {target.index} still have other keywords in "
+                f"{name} than {id_}, such as {coverage.first['different'][0]!r}: another program "
+                "writes to the field; stop it and run the same command again."
             )
-        add_field(self._cluster, target, id_, found.share)
-        say(f"{'Warning: only ' if found.share < LOW else ''}{found.spoken(target.index)}.")
-        return written, found
+        add_field(self._cluster, target, id_, coverage.share)
+        say(f"{'Warning: only ' if coverage.share < LOW else ''}{coverage.spoken(target.index)}.")
+        return written, coverage
 
     def finish(
         self, changes: Mapping[str, str], state: ServingState, check: Callable[[], None]

@@ -132,8 +132,8 @@ class History:
 
     def last(self, place: str) -> str | None:
         """What was published last to a place."""
-        found = (entry["serving"].get(place) for entry in reversed(self.entries))
-        return next(filter(None, found), None)
+        snapshots = (entry["serving"].get(place) for entry in reversed(self.entries))
+        return next(filter(None, snapshots), None)
 
     def forget(self, places: Collection[str]) -> None:
         """Leave out places whose index is gone."""
@@ -200,8 +200,8 @@ def previous(
 
 
 def _newest(entries: Sequence[HistoryEntry], serving: Mapping[str, str]) -> int | None:
-    found = [number for number, entry in enumerate(entries) if entry["serving"] == serving]
-    return found[-1] if found else None
+    numbers = [number for number, entry in enumerate(entries) if entry["serving"] == serving]
+    return numbers[-1] if numbers else None
 
 
 def _is_half(now: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]) -> bool:
@@ -291,8 +291,8 @@ class Released:
 
     def as_dict(self) -> dict[str, Any]:
         """For --json."""
-        found = {"serving": dict(self.serving), "before": dict(self.before)}
-        return found | ({"gate": self.verdict.as_dict()} if self.verdict else {})
+        result = {"serving": dict(self.serving), "before": dict(self.before)}
+        return result | ({"gate": self.verdict.as_dict()} if self.verdict else {})
 
     def table(self, title: str) -> Table:
         """What serves, and what served before on the switched sides."""
@@ -330,8 +330,8 @@ class Destination:
 
     def current(self, state: ServingState, _history: History, /) -> list[str]:
         """What a publish without a snapshot publishes. Raises UserError where there is nothing."""
-        if found := [id_ for id_ in self.pair(state).values() if id_]:
-            return found
+        if ids := [id_ for id_ in self.pair(state).values() if id_]:
+            return ids
         raise UserError("Nothing is named to be published; name a snapshot (cogr-index list).")
 
     def placed(self, ids: Sequence[str]) -> dict[str, str]:

@@ -172,12 +172,12 @@ class Rules:
     def query_row(self, row: Row) -> Row:
         """A query's row as the rules want it."""
         key, own, weighted = row.key, row.self_keyword, row.weighted
-        found = {word: weighted[word] for word in self._left(weighted, key) if word != own}
+        kept = {word: weighted[word] for word in self._left(weighted, key) if word != own}
         decided = self._of_query.get(key, {})
-        found |= {word: weight for word, weight in decided.items() if word not in found}
-        weights = (*found.values(), weighted.get(own, 1.0))
+        kept |= {word: weight for word, weight in decided.items() if word not in kept}
+        weights = (*kept.values(), weighted.get(own, 1.0))
         plain = all(weight == 1 for weight in weights)
-        return replace(row, keywords=tuple(found), weights=() if plain else weights)
+        return replace(row, keywords=tuple(kept), weights=() if plain else weights)
 
 
 def read_rules(path: Path) -> Rules:
@@ -188,20 +188,20 @@ def read_rules(path: Path) -> Rules:
     if not path.is_file():
         raise DataError(f"There is no file of rules {path}; check publish.rules.")
     sheet = Sheet.of(path, *_COLUMNS)
-    found: dict[Rule, Any] = {}
+    rules: dict[Rule, Any] = {}
     pins: dict[str, int] = defaultdict(int)
     for place, cells in sheet.records():
         rule = _rule(place, cells)
         opposite = replace(rule, kind=_OPPOSITE.get(rule.kind, ""))
-        if opposite in found:
-            raise DataError(f"{place}: {rule} contradicts {found[opposite]}; keep one of them.")
-        pins[rule.query] += rule.kind == "pin" and rule not in found
+        if opposite in rules:
+            raise DataError(f"{place}: {rule} contradicts {rules[opposite]}; keep one of them.")
+        pins[rule.query] += rule.kind == "pin" and rule not in rules
         if pins[rule.query] > MAX_PINS:
             raise DataError(
                 f"{place}: {rule.query!r} has more than {MAX_PINS} pins; leave some out."
             )
-        found.setdefault(rule, place)
-    return Rules(tuple(found))
+        rules.setdefault(rule, place)
+    return Rules(tuple(rules))
 
 
 def _rule(place: Any, cells: Mapping[str, str]) -> Rule:
@@ -307,11 +307,11 @@ def _moved(rule: Rule, items: Opened, rows: Mapping[str, Row]) -> BitMap:
     if rule.kind == "forbid":
         return having if not rule.query or (row and word in row.keywords) else BitMap()
     own = query_keywords(rule.query, row.keywords if row else ())
-    found = items.literal(rule.query) | mirror.retrieved(own)
+    matched = items.literal(rule.query) | mirror.retrieved(own)
     if rule.kind == "bury":
-        return named & found
+        return named & matched
     more = having | items.literal(word)
-    return more ^ found if rule.kind == "synonym" else more - found
+    return more ^ matched if rule.kind == "synonym" else more - matched
 
 
 def _made(workspace: Workspace, base: Snapshot, rules: Rules, parent: str | None) -> Snapshot:

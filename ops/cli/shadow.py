@@ -95,13 +95,13 @@ def _known_ids(workspace: Workspace) -> Callable[[str], bool] | None:
     return lambda id_: items.find(id_) >= 0
 
 
-def show(out: Console, found: Mapping[str, Any]) -> None:
+def show(out: Console, report: Mapping[str, Any]) -> None:
     """The figures for people, today's search beside the other one."""
-    zero, took = found["zero_results"], found["milliseconds"]
+    zero, took = report["zero_results"], report["milliseconds"]
     rows = []
     titles = {"clicked": "recall of clicked items", "literal": "literal matches kept"}
-    for name in (name for name in titles if found[name]):
-        of = found[name]
+    for name in (name for name in titles if report[name]):
+        of = report[name]
         change = f"{_spell(of['difference'], sign='+')}, {of['queries']:,} queries"
         rows.append((titles[name], _spell(of["present"]), _spell(of["candidate"]), change))
     counts = f"{zero['gained_searches']:,} gained, {zero['lost_searches']:,} lost"
@@ -110,14 +110,14 @@ def show(out: Console, found: Mapping[str, Any]) -> None:
     for name in ("p50", "p95"):
         old, new, expanding = (f"{took[part][name]:.1f} ms" for part in took)
         rows.append((f"latency {name}", old, new, f"expanding {expanding}"))
-    sources = ", ".join(f"{name} {count:,}" for name, count in found["sources"].items())
-    notes = [f"overlap {_spell(found['overlap'])}", f"keywords from: {sources}"]
+    sources = ", ".join(f"{name} {count:,}" for name, count in report["sources"].items())
+    notes = [f"overlap {_spell(report['overlap'])}", f"keywords from: {sources}"]
     for title, texts in (("new results for", zero["gained"]), ("results lost for", zero["lost"])):
         notes += [f"{title}: {', '.join(texts)}"] * bool(texts)
-    failed = sum(found["failed"].values())
+    failed = sum(report["failed"].values())
     title = (
-        f"{found['searches']:,} searches, {found['queries']:,} queries, the best {found['size']} "
-        f"hits{f', {failed:,} queries failed and are left out' if failed else ''}"
+        f"{report['searches']:,} searches, {report['queries']:,} queries, "
+        f"the best {report['size']} hits{f', {failed:,} queries failed and are left out' if failed else ''}"
     )
     names = ("", "today", "with keywords", " ")
     Table(title, [dict(zip(names, row, strict=True)) for row in rows], notes).show(out)

@@ -168,18 +168,18 @@ class Problem(BaseModel):
     detail: str
 
 
-def _write(found: Expansion, pair: Pair, parts: Parts) -> bytes:
+def _write(expansion: Expansion, pair: Pair, parts: Parts) -> bytes:
     """The JSON of an answer, from one pair."""
-    item, keywords = pair.item, found.keywords
+    item, keywords = pair.item, expansion.keywords
     nothing: dict[str, Any] = {"match_none": {}}
-    clause, own = parts.index.bodies(pair, found) if keywords else (nothing, nothing)
+    clause, own = parts.index.bodies(pair, expansion) if keywords else (nothing, nothing)
     answer = {
         "keywords": list(keywords),
         "weights": list(keywords.values()),
-        "confidence": found.confidence,
-        "text_boost": found.words.boost,
-        "source": found.source,
-        "reason": found.reason,
+        "confidence": expansion.confidence,
+        "text_boost": expansion.words.boost,
+        "source": expansion.source,
+        "reason": expansion.reason,
         "clause": clause,
         "set": own,
         "snapshots": {
@@ -207,9 +207,9 @@ async def _expand(parts: Parts, admission: AdmissionControl, request: Request) -
     try:
         query = _query(await admission.read(request))
         started, pair = time.perf_counter(), parts.follower.pair
-        found = await parts.expander.expand(query, pair)
+        expansion = await parts.expander.expand(query, pair)
         parts.metrics.seconds.observe(time.perf_counter() - started)
-        return Response(_write(found, pair, parts), media_type=_JSON)
+        return Response(_write(expansion, pair, parts), media_type=_JSON)
     except RejectedError as error:
         parts.metrics.rejected.labels(str(error.status)).inc()
         return _problem(error.status, error.detail, error.headers)

@@ -197,8 +197,8 @@ class Expander:
             known = Known(None, reason="away")
         self._metrics.queries.labels(known.source, known.reason).inc()
         rules = self._rules_of(pair)
-        found = Expansion.of(query, known.row, known.source, rules, self._settings)
-        return replace(found, reason=known.reason)
+        expansion = Expansion.of(query, known.row, known.source, rules, self._settings)
+        return replace(expansion, reason=known.reason)
 
     def _rules_of(self, pair: Pair) -> Rules:
         return self.rules.get(pair.name) or Rules(())
@@ -254,15 +254,15 @@ class Expander:
 
     async def _look_up(self, pair: Pair, text: str) -> Known:
         readings = self._rules_of(pair).readings(text)
-        found = [await self._find(pair, reading) for reading in readings]
-        rows = [known.row for known in found if known.row]
+        looked_up = [await self._find(pair, reading) for reading in readings]
+        rows = [known.row for known in looked_up if known.row]
         if (row := together(self_keyword(text), rows)) is None:
-            away = any(known.reason for known in found)
+            away = any(known.reason for known in looked_up)
             return Known(None, reason="away" if away else self._nowhere(text))
         if self._cache is not None:
             self._start(self._cache.write(pair, text, row))
         self._remember(pair, text, row)
-        return Known(row, next(known.source for known in found if known.row))
+        return Known(row, next(known.source for known in looked_up if known.row))
 
     async def _find(self, pair: Pair, text: str) -> Known:
         reason: Reason = ""

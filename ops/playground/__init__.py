@@ -77,10 +77,10 @@ def add_playground(
                 raise RejectedError(415, "Send the header Content-Type: application/json.")
             asked = _BODY.validate_json(await admission.read(request))
             if inspect.iscoroutinefunction(give):
-                found: dict[str, Any] = await checked(**asked)
+                result: dict[str, Any] = await checked(**asked)
             else:
-                found = await asyncio.to_thread(checked, **asked)
-            return found
+                result = await asyncio.to_thread(checked, **asked)
+            return result
 
     for give in (answers.page, answers.search, answers.queries, answers.baseline, answers.item):
         answer(give)

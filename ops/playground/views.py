@@ -265,9 +265,9 @@ class PlaygroundAnswers:
         known, queries = catalogue.dataset.relevant, catalogue.measured
         with self._opening:
             asked = {one.id: self._searcher(item, query).row_for(one.text) for one in queries}
-        found = {id_: items.set_of(one.keywords, one.words) for id_, one in asked.items()}
+        retrieved = {id_: items.set_of(one.keywords, one.words) for id_, one in asked.items()}
         relevant = {one.id: items.mirror.wanted(known[one.id]) for one in queries}
-        return tuple(full_set(found, relevant).values["f1"].tolist())
+        return tuple(full_set(retrieved, relevant).values["f1"].tolist())
 
 
 def _listed(pair: tuple[Manifest, Manifest | None], serving: Pair) -> dict[str, Any]:
@@ -308,8 +308,8 @@ class Catalogue:
     def item(self, id_: str) -> Item | None:
         """The item of an id; None when there is none."""
         at = bisect_left(self._sorted, id_, key=lambda item: item.id)
-        found = self._sorted[at] if at < len(self._sorted) else None
-        return found if found is not None and found.id == id_ else None
+        candidate = self._sorted[at] if at < len(self._sorted) else None
+        return candidate if candidate is not None and candidate.id == id_ else None
 
     @cached_property
     def _sorted(self) -> Sequence[Item]:
@@ -371,7 +371,7 @@ class PairSearch:
         """The answer: the best `size` hits, and figures where labels are known. Raises ServiceError
         where the cluster is away.
         """
-        mirror, found = self.items.mirror, self._best(size)
+        mirror, ranked = self.items.mirror, self._best(size)
         relevant = self.catalogue.relevant(self.query) if self.catalogue else None
         hits = [
             {
@@ -379,7 +379,7 @@ class PairSearch:
                 "relevant": relevant and hit.id in relevant,
                 "elsewhere": beside and beside.finds(hit.id),
             }
-            for hit in found.hits
+            for hit in ranked.hits
         ]
         return {
             "keywords": [
@@ -393,8 +393,8 @@ class PairSearch:
             "confidence": self.asked.confidence,
             "rules": [str(rule) for rule in self._rules()],
             "entities": len(mirror),
-            "total": found.total,
-            "more": found.more,
+            "total": ranked.total,
+            "more": ranked.more,
             "hits": hits,
             **({} if relevant is None else self._judged(relevant)),
         }
@@ -428,18 +428,18 @@ class PairSearch:
         return record.title if record else id_
 
 
-def _figures(found: SetLike, relevant: SetLike) -> dict[str, float]:
-    return full_set({"it": found}, {"it": relevant}).means
+def _figures(retrieved: SetLike, relevant: SetLike) -> dict[str, float]:
+    return full_set({"it": retrieved}, {"it": relevant}).means
 
 
 def _reaching(
     queries: Opened, words: Sequence[str], catalogue: Catalogue | None, id_: str
 ) -> dict[str, Any]:
     ranking = queries.mirror.search(words, _REACHING)
-    found = []
+    rows = []
     for query_id, dense in zip(ranking.ids, ranking.dense.tolist(), strict=True):
         text = queries.texts[dense]
         relevant = catalogue.relevant(text) if catalogue else None
         via = list(queries.mirror.explain(words, query_id))
-        found.append({"text": text, "via": via, "relevant": relevant and id_ in relevant})
-    return {"total": ranking.total, "queries": found}
+        rows.append({"text": text, "via": via, "relevant": relevant and id_ in relevant})
+    return {"total": ranking.total, "queries": rows}

@@ -67,9 +67,9 @@ def run_rounds(
     if dry_run:
         from trainers.training.trainer_config import estimate
 
-        found = estimate(call.workspace)
-        call.show("Training here, memory in GiB", found)
-        if found["refused"]:
+        needs = estimate(call.workspace)
+        call.show("Training here, memory in GiB", needs)
+        if needs["refused"]:
             raise CheckFailedError("This configuration can't be trained here, see above.")
         return
     _show(call, _project(call).train(rounds, run=run, publish=publish))
@@ -109,8 +109,8 @@ def _publish(
 ) -> None:
     """Publish a pair of a run: push, verify, and switch by one call."""
     serves = _project(call).driver(run).publish(pair, gate=gate)
-    found = {"serves": serves.name, "item": serves.items, "query": serves.queries}
-    call.show("Serving now", {"run": run, **found})
+    result = {"serves": serves.name, "item": serves.items, "query": serves.queries}
+    call.show("Serving now", {"run": run, **result})
     _next("evaluate")
 
 
@@ -122,10 +122,10 @@ def _status(call: Call, run: RunOption = "main") -> None:
     from trainers.training.rounds import open_run
 
     opened = open_run(call.workspace, run)
-    found = choose(contenders(opened.state(), known_rivals(opened)))
+    choice = choose(contenders(opened.state(), known_rivals(opened)))
     payload = {"run": opened.name, "rounds": opened.rows(), "next": opened.state().next}
-    best = {"best_on_dev": found and found.chosen.name}
-    call.emit(payload | best, rounds_table(opened, found).show)
+    best = {"best_on_dev": choice and choice.chosen.name}
+    call.emit(payload | best, rounds_table(opened, choice).show)
 
 
 @app.command("report")
@@ -185,12 +185,12 @@ def _compare(
     can't run here has a row that says what it needs. Ctrl-C keeps the finished rows; --resume
     continues from them.
     """
-    found = _project(call).compare(
+    result = _project(call).compare(
         methods, seeds=seeds, resume=resume, out=out, trials=trials, steps=steps
     )
-    call.emit(found.as_dict(), found.table.show)
+    call.emit(result.as_dict(), result.table.show)
     console.note(f"Tables and runs are in {out}.")
-    found.found.check()
+    result.found.check()
 
 
 @app.command("evaluate")
@@ -227,8 +227,8 @@ def _evaluate(
             raise SettingsError("--new-items goes without --item, --query and --baselines.")
         _evaluate_new(call, new_items, split)
         return
-    found = _project(call).evaluate(split, item=item, query=query, baselines=baselines)
-    call.emit(found.as_dict(), found.table.show)
+    result = _project(call).evaluate(split, item=item, query=query, baselines=baselines)
+    call.emit(result.as_dict(), result.table.show)
 
 
 def _evaluate_new(call: Call, share: float, split: Split) -> None:
@@ -268,16 +268,16 @@ def _demo(
     from trainers.demo import run_demo
 
     logs.begin(verbose=verbose)
-    found, tables = run_demo(backend, out, set_ or ())
+    result, tables = run_demo(backend, out, set_ or ())
 
     def show(shown: Console) -> None:
         for table in tables:
             table.show(shown)
 
-    console.emit(json_, found, show)
-    config = found["config"]
-    console.note(f"\nThe figures are in {found['summary']}, the configuration is {config}.")
-    console.note(f"The report of the training is {found['report']}: open it in a browser.")
+    console.emit(json_, result, show)
+    config = result["config"]
+    console.note(f"\nThe figures are in {result['summary']}, the configuration is {config}.")
+    console.note(f"The report of the training is {result['report']}: open it in a browser.")
     console.next_command(f'cogr-index search -c {config} "metal bookshelf"')
     console.next_command(f"cogr-train run --rounds 3 -c {config}")
     console.next_command(f"cogr-train evaluate -c {config} --split test --baselines")
@@ -393,19 +393,19 @@ def judge(
 
 
 def _weights(given: Sequence[str]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for one in given:
         action, _, number = one.rpartition("=")
         try:
-            found[action] = float(number)
+            weights[action] = float(number)
         except ValueError:
-            found[action] = -1
-        if not action or not 0 <= found[action] <= 1000:
+            weights[action] = -1
+        if not action or not 0 <= weights[action] <= 1000:
             raise SettingsError(
                 f"--weight is {one!r}; write ACTION=NUMBER with a number from 0 to 1000, such as "
                 "purchase=3."
             )
-    return found
+    return weights
 
 
 def _show_labels(out: Console, made: Made | JudgedLabels, labels: str, note: str) -> None:

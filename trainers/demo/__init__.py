@@ -261,8 +261,8 @@ class Shop:
         began, workspace = time.monotonic(), self.workspace
         publish_pair(workspace, pair, lambda _: None, gate=False)
         item, query = (workspace.serving(side) for side in ("item", "query"))
-        found = evaluation.evaluate(workspace, item, query, SPLIT)
-        served = Contender(f"serves: {pair.name}", item.id, query.id, {SPLIT: found.as_dict()})
+        evaluated = evaluation.evaluate(workspace, item, query, SPLIT)
+        served = Contender(f"serves: {pair.name}", item.id, query.id, {SPLIT: evaluated.as_dict()})
         self._add_pair(served, began)
 
     def _find_new(self, words: evaluation.Baseline) -> None:
@@ -271,7 +271,7 @@ class Shop:
         """
         dataset, sets = self.workspace.dataset, sets_of(words.runs)
         asked, new = dataset.require(SPLIT), evaluation.checked_new(dataset, _NEW_SHARE)
-        found = {"bm25": evaluation.figures_of_new("bm25", asked, dataset.relevant, new, sets)}
+        figures = {"bm25": evaluation.figures_of_new("bm25", asked, dataset.relevant, new, sets)}
         for name in GENERATORS:
-            found[name] = next(evaluation.new_items(self.workspace, _NEW_SHARE, SPLIT, name))
-        self.new = {name: round(row["r_new"], 4) for name, row in found.items()}
+            figures[name] = next(evaluation.new_items(self.workspace, _NEW_SHARE, SPLIT, name))
+        self.new = {name: round(row["r_new"], 4) for name, row in figures.items()}

@@ -284,8 +284,8 @@ class _Reading:
     def load(self, paths: Sequence[Path]) -> None:
         """The records of all files that have a time: table `ev`."""
         rules = self._rules
-        found = load(self._con, paths, rules.weights, rules.impressions)
-        self._counts[RECORDS], self._counts[BAD_LINES] = found
+        counts = load(self._con, paths, rules.weights, rules.impressions)
+        self._counts[RECORDS], self._counts[BAD_LINES] = counts
         ahead = int(time.time() * 1000) + _DAY_MS
         self._count(NO_TIME, "ev where t is null")
         self._count(AHEAD, f"ev where t > {ahead}")
@@ -313,14 +313,14 @@ class _Reading:
         )
         numbers: dict[str, int] = {}
         while batch := rows.fetchmany(_TEXTS_AT_ONCE):
-            found = [text for text, _ in batch]
-            names, queries = canonical(found), []
-            for text, name in zip(found, names, strict=True):
+            texts = [text for text, _ in batch]
+            names, queries = canonical(texts), []
+            for text, name in zip(texts, names, strict=True):
                 if name and name not in numbers:
                     numbers[name] = len(numbers)
                     self._texts.append(text)
                 queries.append(numbers.get(name, -1))
-            table = pa.table({"text": found, "query": pa.array(queries, pa.int32())})
+            table = pa.table({"text": texts, "query": pa.array(queries, pa.int32())})
             cursor = con.cursor()
             cursor.register("batch", table)
             cursor.execute("insert into texts select text, query from batch where query >= 0")

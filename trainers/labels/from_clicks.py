@@ -171,17 +171,17 @@ def _without_busy_days(
 def _queries(click_counts: ClickCounts, known: NDArray[np.bool_]) -> dict[int, dict[str, Any]]:
     asked = click_counts.asked
     order = np.argsort(-asked.visits, kind="stable")
-    found = {}
+    queries = {}
     for number in order[known[order]].tolist():
         text = asked.texts[number]
-        found[number] = {
+        queries[number] = {
             # An id that does not depend on the log.
             "id": f"q{hashlib.blake2b(query_key(text).encode(), digest_size=8).hexdigest()}",
             "text": text,
             "weight": round(float(asked.visits[number]), 3),
             "updated": _iso(int(asked.first[number])),
         }
-    return found
+    return queries
 
 
 def _labels(
@@ -399,10 +399,10 @@ def _examined(
         attractive = (clicked + mean * _PULL) / (exposed + _PULL)
         looked = missed * _looked(look[shown.position], attractive[of])
         exposed = clicked + _sums(of, looked)
-        found = (hits + _sums(shown.position, looked)) / np.maximum(times, 1e-9)
-        found = np.where(times > 0, np.clip(found, _MIN_SHARE, 1.0), look)
-        moved = float(np.abs(found - look).max())
-        look = found
+        estimate = (hits + _sums(shown.position, looked)) / np.maximum(times, 1e-9)
+        estimate = np.where(times > 0, np.clip(estimate, _MIN_SHARE, 1.0), look)
+        moved = float(np.abs(estimate - look).max())
+        look = estimate
         if moved < _SETTLED:
             break
     seen = np.unique(shown.position)

@@ -71,17 +71,17 @@ class JudgedLabels:
     @property
     def said(self) -> str:
         """The agreement in one sentence."""
-        found = self.agreement
-        if found is None:
+        agreement = self.agreement
+        if agreement is None:
             return "Agreement with people is not measured: too few pairs that people judged."
-        strength = next(word for least, word in _STRENGTHS if found.kappa >= least)
+        strength = next(word for least, word in _STRENGTHS if agreement.kappa >= least)
         leaning = "as strict as people"
-        if abs(found.lean) >= 0.05:
-            way = "more lenient" if found.lean > 0 else "stricter"
-            leaning = f"{way} than people ({found.lean:+.0%})"
+        if abs(agreement.lean) >= 0.05:
+            way = "more lenient" if agreement.lean > 0 else "stricter"
+            leaning = f"{way} than people ({agreement.lean:+.0%})"
         return (
-            f"Agreement with people is {strength} (kappa {found.kappa:.2f}, {found.accuracy:.0%} "
-            f"of {found.pairs} pairs alike); the judge is {leaning}."
+            f"Agreement with people is {strength} (kappa {agreement.kappa:.2f}, "
+            f"{agreement.accuracy:.0%} of {agreement.pairs} pairs alike); the judge is {leaning}."
         )
 
 
@@ -89,8 +89,8 @@ def parse_grade(text: str) -> int | None:
     """The grade of an answer: that of its JSON object, else the only level among its words; None
     where it names none, or several.
     """
-    found = _GRADE.search(text)
-    named = {word.casefold() for word in ([found[1]] if found else _LEVEL.findall(text))}
+    match = _GRADE.search(text)
+    named = {word.casefold() for word in ([match[1]] if match else _LEVEL.findall(text))}
     return LEVELS.index(named.pop()) if len(named) == 1 and named <= {*LEVELS} else None
 
 
@@ -238,7 +238,7 @@ def write_judged(judge: Judge, folder: Path, *, replace: bool) -> JudgedLabels:
     """
     check_free(folder, replace=replace)
     dataset = judge.workspace.dataset
-    found = judge.agreement()
+    agreement = judge.agreement()
     labels = [*_labels(judge), *_known(dataset)]
     if not judge.grades:
         reasons = ", ".join(f"{name}: {count:,}" for name, count in (+judge.counts).items())
@@ -250,14 +250,16 @@ def write_judged(judge: Judge, folder: Path, *, replace: bool) -> JudgedLabels:
         for item in dataset.items
     )
     write_rows(Store(folder.absolute()), "items.jsonl", items)
-    write_folder(folder, _queries(dataset, judge.queries, labels), labels, _lineage(judge, found))
+    write_folder(
+        folder, _queries(dataset, judge.queries, labels), labels, _lineage(judge, agreement)
+    )
     grades = Counter(row["grade"] for row in labels if row["source"] == "judge")
     return JudgedLabels(
         folder,
         sum(grades.values()),
         {level: grades[at] for at, level in enumerate(LEVELS)},
         dict(+judge.counts),
-        found,
+        agreement,
     )
 
 
@@ -306,14 +308,14 @@ def _queries(
     ]
 
 
-def _lineage(judge: Judge, found: Agreement | None) -> dict[str, Any]:
+def _lineage(judge: Judge, agreement: Agreement | None) -> dict[str, Any]:
     return {
         "source": "judge",
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "judge": dict(judge.generator.fingerprint),
         "prompt": GRADES + PAIR + FORM,
         "counts": dict(+judge.counts),
-        "agreement": found and asdict(found),
+        "agreement": agreement and asdict(agreement),
         "labels_of": judge.workspace.dataset.dataset_hash,
         **({"before": dict(earlier)} if (earlier := judge.workspace.dataset.lineage) else {}),
     }
@@ -334,8 +336,8 @@ def pool(workspace: Workspace, queries: Sequence[Query]) -> list[QueryItem]:
     pairs = []
     for query in queries:
         found_by: dict[str, list[str]] = defaultdict(list)
-        for name, found in runs.items():
-            for id_ in found.get(query.id, ())[: DEPTHS[name]]:
+        for name, ranking in runs.items():
+            for id_ in ranking.get(query.id, ())[: DEPTHS[name]]:
                 found_by[id_].append(name)
         for id_ in sorted(found_by.keys() - dataset.judged.get(query.id, {}).keys()):
             pairs.append(QueryItem(query, dataset.items[rows[id_]], tuple(found_by[id_])))

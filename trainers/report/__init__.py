@@ -166,13 +166,13 @@ class Facts:
         return moved(before, after, self._workspace.dataset)
 
     def _owners(self, round_: Round) -> Owners:
-        found: Owners = defaultdict(lambda: {"query": set(), "item": set()})
+        owners: Owners = defaultdict(lambda: {"query": set(), "item": set()})
         ids: Mapping[Side, str] = {"item": round_.items, "query": round_.queries}
         for side, id_ in ids.items():
             for row in open_snapshot(self.run.store, id_).rows():
                 for word in row.keywords:
-                    found[word][side].add(row.id)
-        return found
+                    owners[word][side].add(row.id)
+        return owners
 
 
 # Keywords
@@ -255,9 +255,9 @@ def _values(facts: Facts, figures: Drawn) -> dict[str, Any]:
 
 
 def _compared(facts: Facts) -> Table:
-    found = rounds_table(facts.run, facts.choice, beside=facts.rivals)
+    table = rounds_table(facts.run, facts.choice, beside=facts.rivals)
     told = told_f1(latest_facts(facts.run.store, facts.frozen["dataset_hash"]))
-    return replace(found, notes=[*found.notes, f"statistical: {told}."]) if told else found
+    return replace(table, notes=[*table.notes, f"statistical: {told}."]) if told else table
 
 
 def _completions(facts: Facts) -> list[Table]:
@@ -266,12 +266,18 @@ def _completions(facts: Facts) -> list[Table]:
 
     tables = []
     for side, file in facts.sampled.items():
-        found = sorted(parquet.read_table(file).to_pylist(), key=lambda one: -one["retrieval"])
-        picked = np.linspace(0, len(found) - 1, min(len(found), _SAMPLED)).round().astype(int)
+        completions = sorted(
+            parquet.read_table(file).to_pylist(), key=lambda one: -one["retrieval"]
+        )
+        picked = (
+            np.linspace(0, len(completions) - 1, min(len(completions), _SAMPLED))
+            .round()
+            .astype(int)
+        )
         rows = [
             {"reward": one["retrieval"], side: one["entity"], "wrote": text_of(one["completion"])}
-            for one in (found[at] for at in picked)
+            for one in (completions[at] for at in picked)
         ]
-        name, step = round_name(int(file.stem[1:4])), found[0]["step"]
+        name, step = round_name(int(file.stem[1:4])), completions[0]["step"]
         tables.append(Table(f"{name}, step {step}, {side} side", rows))
     return tables

@@ -87,12 +87,12 @@ class Runner:
         """
         method = method_of(name)
         seeds = range(self.asked.seeds if method.seeded else 1)
-        found = [self.kept.row(name, seed) if self.asked.resume else None for seed in seeds]
-        if all(found):
+        kept = [self.kept.row(name, seed) if self.asked.resume else None for seed in seeds]
+        if all(kept):
             self._say(f"{name}: kept from before")
-            return [row for row in found if row is not None]
+            return [row for row in kept if row is not None]
         try:
-            return self._run(method, found)
+            return self._run(method, kept)
         except (NotRunError, MissingExtraError) as error:
             return [self._without(method, "not run", str(error))]
         except ModuleNotFoundError as error:
@@ -107,12 +107,12 @@ class Runner:
             first = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             return [self._without(method, "failed", f"{first} (the traceback is in {path})")]
 
-    def _run(self, method: Method, found: Sequence[MethodRow | None]) -> list[MethodRow]:
+    def _run(self, method: Method, rows_before: Sequence[MethodRow | None]) -> list[MethodRow]:
         self._say(f"{method.name}: running")
-        kept = next((row for row in found if row is not None), None)
+        kept = next((row for row in rows_before if row is not None), None)
         params, first = (kept.params, None) if kept else self._tuned(method)
         rows = []
-        for seed, row in enumerate(found):
+        for seed, row in enumerate(rows_before):
             if row is None:
                 fit = first if seed == 0 and first else self._fit(method, params, seed)
                 row = replace(self._measured(method, *fit, seed), params=params)
@@ -180,7 +180,7 @@ class Runner:
             train, _ = swept(self._ranked(method, fitted, self.swept), self.dataset, self.swept)
             cuts = dict(zip(CUTS, (train, k), strict=True))
             sets = {name: ids_of(run, most) for name, most in cuts.items()}
-        found = figures(self.dataset, test, sets, run)
+        measured = figures(self.dataset, test, sets, run)
         row = MethodRow(
             method.name,
             method.family,
@@ -189,8 +189,8 @@ class Runner:
             fitted.said,
             cuts=cuts,
             dev_f1=dev_f1,
-            figures={**found.means, "f1_se": found.standard_errors["f1"]},
-            per_query={name: found.values[name].round(6).tolist() for name in sets},
+            figures={**measured.means, "f1_se": measured.standard_errors["f1"]},
+            per_query={name: measured.values[name].round(6).tolist() for name in sets},
             cost={
                 "train_seconds": seconds,
                 "index_bytes_per_item": fitted.bytes_an_item,

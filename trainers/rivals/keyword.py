@@ -38,8 +38,8 @@ def keyword_ranks(
     """Keywords of both sides: the mirror of the items', and the queries'."""
 
     def search(weights: _Weights, depth: int) -> list[tuple[str, float]]:
-        found = mirror.search(weights, depth)
-        return list(zip(found.ids, found.scores.tolist(), strict=True))
+        result = mirror.search(weights, depth)
+        return list(zip(result.ids, result.scores.tolist(), strict=True))
 
     postings = sum(len(mirror.keywords_of(dense)) for dense in range(len(mirror)))
     words = sum(len(word.encode("utf-8", "replace")) for word in mirror.words)
@@ -100,8 +100,10 @@ class StatisticalKeywords(Method):
         artefact = replace(artefact, facts={**artefact.facts, **params})
 
         def answers(queries: Sequence[Query]) -> list[dict[str, float]]:
-            found = artefact.answers(queries)
-            return [weighted(q, a.keywords, a.weights) for q, a in zip(queries, found, strict=True)]
+            answered = artefact.answers(queries)
+            return [
+                weighted(q, a.keywords, a.weights) for q, a in zip(queries, answered, strict=True)
+            ]
 
         items = task.dataset.items
         mirror = _mirror_of(items, item_keywords(generator, items))
@@ -125,8 +127,8 @@ class OracleKeywords(Method):
             relevant = np.zeros(len(items))
             relevant[[task.number[id_] for id_ in task.dataset.relevant[query.id]]] = 1.0
             forced = keywords.owners(self_keyword(query.text))
-            found = select_keywords(relevant, keywords.writable, limit=K_MAX, forced=forced)
-            return weighted(query, [keywords.keywords[number] for number in found.keywords], {})
+            selection = select_keywords(relevant, keywords.writable, limit=K_MAX, forced=forced)
+            return weighted(query, [keywords.keywords[number] for number in selection.keywords], {})
 
         mirror = _mirror_of(items, item_keywords(generator, items))
         return keyword_ranks(mirror, lambda asked: [*map(chosen, asked)])
@@ -172,8 +174,8 @@ class Cogr(Method):
         weights = workspace.settings.keywords.weights
 
         def answers(asked: Sequence[Query]) -> list[_Weights]:
-            found = rows_of_queries(asked, rows, unknown=True, weights=weights)
-            return [found[query.id].weighted for query in asked]
+            by_id = rows_of_queries(asked, rows, unknown=True, weights=weights)
+            return [by_id[query.id].weighted for query in asked]
 
         mirror = Mirror.build(open_snapshot(workspace.store, best.items))
         return keyword_ranks(mirror, answers, model=True)
@@ -188,19 +190,19 @@ class Cogr(Method):
         )
         try:
             run = open_run(workspace, name)
-            frozen, found = run.frozen(), contenders(run.state(), None)
+            frozen, finished = run.frozen(), contenders(run.state(), None)
         except CogrError as error:
             raise nothing from error
         learned, ours = frozen["dataset_hash"], task.dataset.dataset_hash
         own = self.variant in ("", frozen["settings"].get("training.variant"))
         # One pair is that of SFT.
-        if not own or len(found) < 2:
+        if not own or len(finished) < 2:
             raise nothing
         if learned not in (ours, with_dev(workspace).dataset.dataset_hash):
             raise nothing
         if learned != ours:
             task.say(f"the run {name} has learned from the queries that are set apart as dev, too")
-        return max(found, key=lambda one: one.dev_f1 or 0.0)
+        return max(finished, key=lambda one: one.dev_f1 or 0.0)
 
 
 class CogrFrozen(Cogr):

@@ -89,8 +89,8 @@ class Nearest(Method):
         index = Lexical([Item(query.id, query.text) for query in train])
 
         def votes(query: Query, depth: int) -> list[tuple[str, float]]:
-            found = index.rank(query.text, nearest + 1)
-            others = [(one.id, score) for one, score in found if one.id != query.id]
+            ranked = index.rank(query.text, nearest + 1)
+            others = [(one.id, score) for one, score in ranked if one.id != query.id]
             counted: dict[str, float] = defaultdict(float)
             for id_, score in others[:nearest]:
                 for item in relevant[id_]:
@@ -151,7 +151,7 @@ def learned_synonyms(
     counts = np.asarray(said.sum(axis=0)).ravel()
     together = (said.T @ (votes @ having)).tocsr()
     chance = np.asarray(having.sum(axis=0)).ravel() / len(items)
-    found = {}
+    synonyms = {}
     for word in np.flatnonzero(counts >= _MIN_ASKED).tolist():
         start, end = together.indptr[word], together.indptr[word + 1]
         others, share = together.indices[start:end], together.data[start:end] / counts[word]
@@ -159,8 +159,8 @@ def learned_synonyms(
         kept = (others != word) & (share >= least_share) & (gain > 0)
         ranked = sorted(zip(-gain[kept], (words[at] for at in others[kept]), strict=True))[:most]
         if ranked:
-            found[words[word]] = [stem for _, stem in ranked]
-    return found
+            synonyms[words[word]] = [stem for _, stem in ranked]
+    return synonyms
 
 
 def _counts(texts: _Texts, vocabulary: Mapping[str, int]) -> Any:

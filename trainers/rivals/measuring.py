@@ -27,7 +27,7 @@ _TIMED = 100
 
 
 def checked_run(
-    name: str, found: Rankings, queries: Sequence[Query], depth: int
+    name: str, rankings: Rankings, queries: Sequence[Query], depth: int
 ) -> dict[str, list[tuple[str, float]]]:
     """A method's rankings in total order: score descending, then item id; an entry for each query.
 
@@ -35,7 +35,7 @@ def checked_run(
     """
     run = {}
     for query in queries:
-        pairs = found.get(query.id, ())
+        pairs = rankings.get(query.id, ())
         bad = next((pair for pair in pairs if not math.isfinite(pair[1])), None)
         if bad is not None:
             raise UserError(
@@ -76,9 +76,9 @@ def figures(
         sets: name of `CUTS` -> the sets by this cut. The first are the retrieved sets.
     """
     (_, retrieved), *others = sets.items()
-    found = measure(dataset, queries, retrieved, ids_of(run))
+    measured = measure(dataset, queries, retrieved, ids_of(run))
     more = {name: set_figures(dataset, queries, sets_of(ids)).values["f1"] for name, ids in others}
-    return Figures(found.queries, {**found.values, **more}, found.weights)
+    return Figures(measured.queries, {**measured.values, **more}, measured.weights)
 
 
 # Significance
@@ -97,7 +97,7 @@ def paired_p(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
         return 1.0
     # Differences of 0 have no sign.
     nonzero = differences[differences != 0]
-    found = permutation_test(
+    result = permutation_test(
         (nonzero,),
         lambda values, axis: values.sum(axis=axis),
         permutation_type="samples",
@@ -106,7 +106,7 @@ def paired_p(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
         batch=max(1, 2_000_000 // nonzero.size),
         rng=np.random.default_rng(0),
     )
-    return float(found.pvalue)
+    return float(result.pvalue)
 
 
 def holm(p: Mapping[str, float]) -> dict[str, float]:

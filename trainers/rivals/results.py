@@ -80,10 +80,10 @@ class Kept:
         path = f"rows/{method}.{seed}.json"
         if not self.folder.exists(path):
             return None
-        found = self.folder.read_json(path, "remove it, and its method runs again")
-        if found.pop("key", None) != self.key or found["state"] != "done":
+        record = self.folder.read_json(path, "remove it, and its method runs again")
+        if record.pop("key", None) != self.key or record["state"] != "done":
             return None
-        return MethodRow(**found)
+        return MethodRow(**record)
 
     def keep(self, row: MethodRow) -> None:
         """Write a row. Raises StorageError."""
@@ -214,16 +214,16 @@ class Results:
         else is chosen on test queries.
         """
         grouped = groupby(rows, key=lambda row: row.method)
-        found = cls(facts, [Summary.of([*group]) for _, group in grouped])
-        usable = found.usable
+        results = cls(facts, [Summary.of([*group]) for _, group in grouped])
+        usable = results.usable
         p = holm({one.name: paired_p(one.values, usable[0].values) for one in usable[1:]})
-        return replace(found, methods=[replace(m, p=p.get(m.name)) for m in found.methods])
+        return replace(results, methods=[replace(m, p=p.get(m.name)) for m in results.methods])
 
     @property
     def usable(self) -> list[Summary]:
         """The methods that ran and use no test labels, the best on test first."""
-        found = [one for one in self.methods if one.done and one.row.family != "ceiling"]
-        return sorted(found, key=lambda one: -one.score)
+        usable = [one for one in self.methods if one.done and one.row.family != "ceiling"]
+        return sorted(usable, key=lambda one: -one.score)
 
     @property
     def done(self) -> list[Summary]:
@@ -282,9 +282,9 @@ def quality(results: Results, names: Sequence[str]) -> Table:
     """Figures of every method that ran, with four digits, and the spread of F1 over the seeds."""
     rows = []
     for one in results.done:
-        row, found = {"method": one.name, "family": one.row.family}, one.row.figures
+        row, figures = {"method": one.name, "family": one.row.family}, one.row.figures
         for name in names:
-            row[column(name)] = f"{found[name]:.4f}" if name in found else ""
+            row[column(name)] = f"{figures[name]:.4f}" if name in figures else ""
         if one.spread:
             row["F1"] += f" ±{one.spread['f1']:.4f}"
         row["p (Holm)"] = "" if one.p is None else "< 0.001" if one.p < 0.001 else f"{one.p:.3f}"

@@ -239,9 +239,9 @@ def train(trainer: Any) -> None:
     Raises StorageError when a checkpoint can't be written.
     """
     folder = Path(trainer.args.output_dir)
-    found = last_checkpoint(folder)
+    checkpoint = last_checkpoint(folder)
     with _full_disk_named(f"a checkpoint to {folder}"):
-        trainer.train(resume_from_checkpoint=str(found) if found else None)
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
 
 # What a stage ends with

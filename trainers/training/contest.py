@@ -101,7 +101,7 @@ def contenders(state: State, beside: Rivals | None) -> list[Contender]:
     return [one for one in (beside.statistical, *rounds, beside.distilled) if one]
 
 
-def choose(found: Sequence[Contender]) -> Choice | None:
+def choose(contenders: Sequence[Contender]) -> Choice | None:
     """The simplest pair whose dev F1 is within one standard error of the highest; None without dev
     queries.
 
@@ -109,7 +109,7 @@ def choose(found: Sequence[Contender]) -> Choice | None:
     3.4.3): with few queries the highest of several figures is often the luckiest one. The error is
     that of the paired differences, since all pairs answer the same queries.
     """
-    known = {one.name: (one, f1) for one in found if (f1 := one.dev_f1) is not None}
+    known = {one.name: (one, f1) for one in contenders if (f1 := one.dev_f1) is not None}
     if not known:
         return None
     highest, most = max(known.values(), key=lambda pair: pair[1])
@@ -157,35 +157,35 @@ def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
     """The rivals of a run. They are measured now where they are unknown or could not be measured
     before, and `distilled` after a new round.
     """
-    found = known = known_rivals(run) or Rivals()
-    if found.statistical is None or not _is_there(workspace, found.statistical):
+    result = known = known_rivals(run) or Rivals()
+    if result.statistical is None or not _is_there(workspace, result.statistical):
         say("measuring bm25 and statistical beside the rounds")
-        found = Rivals(known.bm25)
+        result = Rivals(known.bm25)
         try:
-            found = replace(found, bm25=known.bm25 or _bm25(workspace))
-            found = replace(found, statistical=generated_pair(workspace))
+            result = replace(result, bm25=known.bm25 or _bm25(workspace))
+            result = replace(result, statistical=generated_pair(workspace))
         except (MissingExtraError, GeneratorError) as error:
-            say(f"{'' if found.bm25 else 'bm25 and '}statistical: not measured. {error}")
-    found = _with_distilled(workspace, run.state(), found, say)
-    if found != known:
-        run.store.write_json(f"{run.path}/{_FILE}", asdict(found))
-    return found
+            say(f"{'' if result.bm25 else 'bm25 and '}statistical: not measured. {error}")
+    result = _with_distilled(workspace, run.state(), result, say)
+    if result != known:
+        run.store.write_json(f"{run.path}/{_FILE}", asdict(result))
+    return result
 
 
-def _with_distilled(workspace: Workspace, state: State, found: Rivals, say: Say) -> Rivals:
+def _with_distilled(workspace: Workspace, state: State, known: Rivals, say: Say) -> Rivals:
     # None where no round is done, or every query is one that rounds or `statistical` learned from.
     rounds = [done for done in state.finished if done.number][-EVIDENCE_ROUNDS:]
     evidence = [[done.items, done.queries] for done in rounds]
-    if not evidence or found.statistical is None or not workspace.dataset.queries.get("dev"):
-        return replace(found, distilled=None, evidence=[])
-    if found.distilled and found.evidence == evidence and _is_there(workspace, found.distilled):
-        return found
+    if not evidence or known.statistical is None or not workspace.dataset.queries.get("dev"):
+        return replace(known, distilled=None, evidence=[])
+    if known.distilled and known.evidence == evidence and _is_there(workspace, known.distilled):
+        return known
     names = " and ".join(round_name(done.number) for done in rounds)
     say(f"measuring distilled: statistical with {names} as evidence")
-    items, queries = found.statistical.items, _distilled_queries(workspace, evidence)
+    items, queries = known.statistical.items, _distilled_queries(workspace, evidence)
     figures = split_figures(workspace, items, queries, _SPLITS)
     pair = Contender(DISTILLED, items, queries, figures)
-    return replace(found, distilled=pair, evidence=evidence)
+    return replace(known, distilled=pair, evidence=evidence)
 
 
 def _distilled_queries(workspace: Workspace, evidence: Sequence[Sequence[str]]) -> str:
@@ -201,13 +201,13 @@ def _is_there(workspace: Workspace, pair: Contender) -> bool:
 
 
 def _bm25(workspace: Workspace) -> dict[str, Mapping[str, Any]]:
-    found: dict[str, Mapping[str, Any]] = {}
+    figures: dict[str, Mapping[str, Any]] = {}
     cutoff = None
     for split in (one for one in _SPLITS if workspace.dataset.queries.get(one)):
         words = bm25(workspace.dataset, split, cutoff)
         cutoff, row = words.cutoff, words.row(workspace.dataset, split)
-        found[split] = {**row, "queries": len(workspace.dataset.queries[split])}
-    return found
+        figures[split] = {**row, "queries": len(workspace.dataset.queries[split])}
+    return figures
 
 
 def check_start(workspace: Workspace, run: Run, say: Say) -> None:
@@ -223,10 +223,10 @@ def check_start(workspace: Workspace, run: Run, say: Say) -> None:
         say(f"bm25: not measured. {missing}")
         return
     run.store.write_json(f"{run.path}/{_FILE}", asdict(known))
-    found, error, text = float(own["f1"]), float(own["f1_se"]), known.bm25["dev"]["f1"]
-    if found < text + error:
+    f1, error, text = float(own["f1"]), float(own["f1_se"]), known.bm25["dev"]["f1"]
+    if f1 < text + error:
         raise CheckFailedError(
-            f"Round 1 is not begun: on dev the pair of SFT has F1 {found:.3f}, less than one "
+            f"Round 1 is not begun: on dev the pair of SFT has F1 {f1:.3f}, less than one "
             f"standard error ({error:.3f}) above BM25's {text:.3f}. Take a larger model, more "
             'training.sft epochs, or prompts.query_variant = "proposals"; cogr-train publish '
             "statistical needs no model."

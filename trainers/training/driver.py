@@ -171,10 +171,10 @@ class Driver:
         if name in (STATISTICAL, DISTILLED):
             pairs.append(rivals(self.workspace, self.run, self._say).of(name))
         known = {one.name.removeprefix("round "): one for one in pairs if one}
-        if (found := known.get(name.removeprefix("round "))) is None:
+        if (contender := known.get(name.removeprefix("round "))) is None:
             has = ", ".join(known) or "none yet"
             raise TrainingError(f"The run {self.run.name} has no pair {name!r}; it has {has}.")
-        return found
+        return contender
 
     @contextmanager
     def _locked(self, doing: str) -> Iterator[None]:
@@ -268,12 +268,12 @@ class Driver:
         return True
 
     def _is_finished(self, number: int, stage: StageName) -> bool:
-        found = self.run.state().rounds[number:]
-        return bool(found) and found[0].stage(stage) is not None
+        rounds = self.run.state().rounds[number:]
+        return bool(rounds) and rounds[0].stage(stage) is not None
 
     def _under_way(self, current: Round) -> StageName:
-        found = self.run.state().rounds[current.number :]
-        return (found[0] if found else current).next_stage or current.plan[-1]
+        rounds = self.run.state().rounds[current.number :]
+        return (rounds[0] if rounds else current).next_stage or current.plan[-1]
 
 
 def _error(stage: StageName, failure: StageFailure) -> CogrError:

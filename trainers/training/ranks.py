@@ -100,8 +100,8 @@ def machine(file: str | None) -> tuple[int, int]:
     import yaml
 
     try:
-        found = yaml.safe_load(Path(file).read_text("utf-8"))
-        return int(found.get("machine_rank", 0)), int(found.get("num_machines", 1))
+        configuration = yaml.safe_load(Path(file).read_text("utf-8"))
+        return int(configuration.get("machine_rank", 0)), int(configuration.get("num_machines", 1))
     except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
         raise TrainingError(f"{file} is not a configuration of accelerate ({error}).") from error
 

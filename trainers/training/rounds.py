@@ -205,8 +205,8 @@ class _Saved(_Record):
 
 def dev_f1(figures: Mapping[str, Any]) -> float | None:
     """F1 on the dev queries, of figures by split; None where there are no dev queries."""
-    found = figures.get("dev")
-    return None if found is None else float(found["f1"])
+    dev = figures.get("dev")
+    return None if dev is None else float(dev["f1"])
 
 
 def verdict(
@@ -365,8 +365,8 @@ class Run:
             "restore it, or, if data and settings are the same, remove it and run cogr-train run "
             f"--run {self.name}: its rounds stay"
         )
-        found: dict[str, Any] = self.store.read_json(f"{self.path}/run.json", remedy)
-        return found
+        frozen: dict[str, Any] = self.store.read_json(f"{self.path}/run.json", remedy)
+        return frozen
 
     def check(self, workspace: Workspace) -> None:
         """Refuse to go on with other data, other settings or another version.

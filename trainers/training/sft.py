@@ -64,13 +64,13 @@ def query_targets(
     left out.
     """
     df = Counter(word for words in items.values() for word in set(words))
-    found: dict[str, tuple[str, ...]] = {}
+    targets: dict[str, tuple[str, ...]] = {}
     for query, ids in relevant.items():
         pooled = Counter(word for id_ in ids for word in items.get(id_, ()))
         best = sorted(pooled, key=lambda word: (-pooled[word], df[word], word))[:budget]
         if best:
-            found[query] = tuple(best)
-    return found
+            targets[query] = tuple(best)
+    return targets
 
 
 def write_targets(inputs: Inputs) -> Wrote:

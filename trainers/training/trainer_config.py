@@ -75,19 +75,19 @@ def check_settings(workspace: Workspace) -> None:
 
 def items_from(settings: TrainingSettings) -> ItemsFrom:
     """The writer of the first item keywords."""
-    if (found := settings.sft.items_from) == "auto":
-        found = "labels" if settings.model == "tiny" else "self"
-    elif found == "self" and settings.model == "tiny":
+    if (source := settings.sft.items_from) == "auto":
+        source = "labels" if settings.model == "tiny" else "self"
+    elif source == "self" and settings.model == "tiny":
         raise SettingsError(
             'training.sft.items_from is "self", but the model tiny can\'t write keywords before it '
             'is trained; set it to "labels", "extractive" or "statistical".'
         )
-    if found == "labels" and settings.variant == "frozen-items":
+    if source == "labels" and settings.variant == "frozen-items":
         raise SettingsError(
             'training.variant is "frozen-items", but labels can not index all items; '
             'set training.sft.items_from to "extractive" or "statistical".'
         )
-    return found
+    return source
 
 
 # How a step is shared out
@@ -154,15 +154,15 @@ def estimate(workspace: Workspace, machine: Machine | None = None) -> dict[str, 
         length = prompt + settings.rollouts.max_tokens
         needed = Batch.of(settings, share, length, machine=machine)
     refused += _refusals(settings, machine, needed)
-    found: dict[str, Any] = {"model": settings.model, "parameters": shape and shape.parameters}
-    found |= {"gpus": [_gib(gpu) for gpu in machine.gpus], "main_memory": _gib(machine.main)}
+    result: dict[str, Any] = {"model": settings.model, "parameters": shape and shape.parameters}
+    result |= {"gpus": [_gib(gpu) for gpu in machine.gpus], "main_memory": _gib(machine.main)}
     if needed:
-        found |= {"peak": _gib(needed.peak), "weights_gradients_moments": _gib(needed.states)}
-        found |= {"activations": _gib(needed.activations), "vllm": _gib(needed.engine)}
-        found |= {"completions_at_once": needed.micro, "activations_computed_again": needed.again}
+        result |= {"peak": _gib(needed.peak), "weights_gradients_moments": _gib(needed.states)}
+        result |= {"activations": _gib(needed.activations), "vllm": _gib(needed.engine)}
+        result |= {"completions_at_once": needed.micro, "activations_computed_again": needed.again}
     # Of a model of unknown size nobody knows whether it fits.
     fits = {"fits": not refused} if refused or shape else {}
-    return {**found, "refused": refused, **fits}
+    return {**result, "refused": refused, **fits}
 
 
 def _gib(size: int) -> float:

@@ -173,14 +173,14 @@ class OpenSearchBackend:
         whose index is gone is left out.
         """
         own = IntoSettings()
-        found = dict[str, str | None](pair_of(self._asked(own), self.prefix, own).ids.items())
+        serving = dict[str, str | None](pair_of(self._asked(own), self.prefix, own).ids.items())
         for place in places:
             index, _, field = place.rpartition("/")
             into = IntoSettings(index=index, field=field)
             answer = self._asked(into)
             if any(index in (name, *one.get("aliases", {})) for name, one in answer.items()):
-                found[place] = pair_of(answer, self.prefix, into).ids["item"]
-        return found
+                serving[place] = pair_of(answer, self.prefix, into).ids["item"]
+        return serving
 
     def serving(self) -> Mapping[Side, str | None]:
         """The snapshot that serves each side, or None."""
@@ -201,13 +201,13 @@ class OpenSearchBackend:
         pattern = ",".join(f"{alias}-{side}-r*" for side, alias in self._aliases.items())
         seen = {"expand_wildcards": "open,hidden"}
         there = self.cluster.call("GET", f"/{pattern}", params=seen, doing="listing the indexes")
-        found = []
+        listed = []
         for state in (IndexState.read(name, answer) for name, answer in there.items()):
             if id_ := state.snapshot:
                 serving = self._aliases[side := side_of(id_)] in state.aliases
                 complete = state.complete and state.verified
-                found.append(Listed(id_, side, state.meta["entities"], serving, complete))
-        return sorted(found, key=attrgetter("side", "snapshot"))
+                listed.append(Listed(id_, side, state.meta["entities"], serving, complete))
+        return sorted(listed, key=attrgetter("side", "snapshot"))
 
     def search(
         self,
@@ -223,8 +223,8 @@ class OpenSearchBackend:
         """
         index, fields = self._place_of(snapshot)
         boosts = boosts_of(keywords)
-        found = search.top(self.cluster, index, boosts, size, explain, words, fields)
-        return found if fields.keywords == KEYWORDS else self._titled(found, snapshot)
+        result = search.top(self.cluster, index, boosts, size, explain, words, fields)
+        return result if fields.keywords == KEYWORDS else self._titled(result, snapshot)
 
     def retrieved(
         self, keywords: Keywords, *, snapshot: str, words: Words | None = None
@@ -244,16 +244,16 @@ class OpenSearchBackend:
             return item.index, served_fields(self._into, item)
         return pushed_index(self.cluster, snapshot).name, OWN[side_of(snapshot)]
 
-    def _titled(self, found: SearchResult, snapshot: str) -> SearchResult:
+    def _titled(self, result: SearchResult, snapshot: str) -> SearchResult:
         """With titles and extra fields of the snapshot: a team's index calls its own otherwise."""
         opened = self._opened(snapshot)
         hits = [
             replace(hit, text=opened.texts[dense], fields=opened.fields_of(dense))
             if (dense := opened.mirror.ids.find(hit.id)) >= 0
             else hit
-            for hit in found.hits
+            for hit in result.hits
         ]
-        return replace(found, hits=hits)
+        return replace(result, hits=hits)
 
     def delete(self, snapshot: str) -> None:
         """Remove the index of a snapshot. Raises SnapshotError while it serves, and LockedError
@@ -274,13 +274,13 @@ class OpenSearchBackend:
     def _asked(self, into: IntoSettings) -> IndexAnswers:
         path, params = request_of(self.prefix, into)
         doing = f"looking at what serves by the prefix {self.prefix}"
-        found: IndexAnswers = self.cluster.call("GET", path, params=params, doing=doing)
-        return found
+        answer: IndexAnswers = self.cluster.call("GET", path, params=params, doing=doing)
+        return answer
 
     def _aliased(self) -> _Aliased:
-        found = self._asked(IntoSettings())
-        named = aliased(found, self.prefix)
-        return {side: [IndexState.read(n, found[n]) for n in some] for side, some in named.items()}
+        answer = self._asked(IntoSettings())
+        named = aliased(answer, self.prefix)
+        return {side: [IndexState.read(n, answer[n]) for n in some] for side, some in named.items()}
 
     def _publishable(self, side: Side, snapshot_id: str) -> IndexState:
         check_side(snapshot_id, side)
@@ -329,10 +329,10 @@ def _check_documents(
     while batch := dict(islice(expected, _BATCH)):
         body = {"query": {"ids": {"values": list(batch)}}, "size": len(batch)}
         hits = search.ask(cluster, index, body)["hits"]["hits"]
-        found = {hit["_id"]: hit["_source"] for hit in hits}
+        stored = {hit["_id"]: hit["_source"] for hit in hits}
         for id_, document in batch.items():
             document.pop(WORDS, None)  # It is not stored: `_check_texts`.
-            _check_document(index, id_, document, found.get(id_, {}))
+            _check_document(index, id_, document, stored.get(id_, {}))
         advance(len(batch))
 
 
@@ -342,8 +342,8 @@ def _check_texts(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> Non
     if not state.meta.get("search_text"):
         return
     how = {"minimum_should_match": "60%", "zero_terms_query": "all"}
-    found = documents(snapshot, compared(snapshot, every=False))
-    while batch := {id_: " ".join(one[WORDS])[-_END:] for id_, one in islice(found, _AT_ONCE)}:
+    expected = documents(snapshot, compared(snapshot, every=False))
+    while batch := {id_: " ".join(one[WORDS])[-_END:] for id_, one in islice(expected, _AT_ONCE)}:
         texts = {id_: {"match": {WORDS: {"query": end, **how}}} for id_, end in batch.items()}
         clauses = [
             {"bool": {"filter": [{"term": {"_id": id_}}, text]}} for id_, text in texts.items()
@@ -357,11 +357,11 @@ def _check_texts(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> Non
 
 
 def _check_document(
-    index: str, id_: str, expected: Mapping[str, Any], found: Mapping[str, Any]
+    index: str, id_: str, expected: Mapping[str, Any], stored: Mapping[str, Any]
 ) -> None:
-    for name in sorted(expected.keys() | found.keys()):
-        here, there = (repr(one.get(name))[:_SPELLED] for one in (found, expected))
-        if found.get(name) != expected.get(name):
+    for name in sorted(expected.keys() | stored.keys()):
+        here, there = (repr(one.get(name))[:_SPELLED] for one in (stored, expected))
+        if stored.get(name) != expected.get(name):
             raise CheckFailedError(
                 f"The field {name} of document {id_!r} in the index {index} is {here}, the "
                 f"snapshot says {there}; {_REPAIR}."
@@ -370,16 +370,16 @@ def _check_document(
 
 def _check_parity(cluster: Cluster, state: IndexState, mirror: Mirror, keywords: Keywords) -> int:
     boosts, index = boosts_of(keywords), state.name
-    found = search.everything(cluster, state.name, boosts, fields=OWN[side_of(state.snapshot)])
+    result = search.everything(cluster, state.name, boosts, fields=OWN[side_of(state.snapshot)])
     expected = mirror.search(boosts, len(mirror))
-    if found.total != expected.total:
+    if result.total != expected.total:
         raise CheckFailedError(
-            f"The index {index} retrieves {found.total} for {list(boosts)}, the mirror "
+            f"The index {index} retrieves {result.total} for {list(boosts)}, the mirror "
             f"{expected.total}; {_REPAIR}."
         )
-    live, ids = np.array([hit.score for hit in found.hits], np.float32), expected.ids
+    live, ids = np.array([hit.score for hit in result.hits], np.float32), expected.ids
     same = live.view(np.uint32) == expected.scores.view(np.uint32)
-    for rank, hit in enumerate(found.hits):
+    for rank, hit in enumerate(result.hits):
         if hit.id != ids[rank] or not same[rank]:
             raise CheckFailedError(
                 f"At rank {rank + 1} for {list(boosts)} the index {index} has {hit.id!r} with "

@@ -275,8 +275,8 @@ class Cluster:
 def read_version(info: Any, url: str) -> Version:
     """The version in the answer of `GET /`. Raises ServiceError where we can't use it."""
     version = info.get("version") if isinstance(info, dict) else None
-    found = version if isinstance(version, dict) else {}
-    kind, number = found.get("distribution"), str(found.get("number"))
+    facts = version if isinstance(version, dict) else {}
+    kind, number = facts.get("distribution"), str(facts.get("number"))
     if kind == "opensearch":
         major, minor = (int(part) for part in number.split(".")[:2])
         if (major, minor) >= OLDEST:

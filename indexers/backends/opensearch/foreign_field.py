@@ -98,13 +98,13 @@ def open_target(cluster: Cluster, name: str, field: str, id_field: str = "_id") 
             "underscores."
         )
     doing = f"looking at the index {name}"
-    found = cluster.call("GET", f"/{name}", doing=doing, missing_ok=True) or {}
-    if len(found) != 1:
-        names = ", ".join(sorted(found)) or "nothing"
+    indexes = cluster.call("GET", f"/{name}", doing=doing, missing_ok=True) or {}
+    if len(indexes) != 1:
+        names = ", ".join(sorted(indexes)) or "nothing"
         raise UserError(
             f"{name} names {names} at {cluster.url}; name one index, or an alias of one."
         )
-    ((index, answer),) = found.items()
+    ((index, answer),) = indexes.items()
     state = IndexState.read(index, answer)
     for flaw in _flaws(state):
         raise UserError(
@@ -128,10 +128,10 @@ def _check_id_field(state: IndexState, id_field: str) -> None:
 
 def field_in(properties: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """The mapping of a field, such as `codes.sku`; empty where there is none."""
-    found: Mapping[str, Any] = {"properties": properties}
+    mapping: Mapping[str, Any] = {"properties": properties}
     for part in name.split("."):
-        found = {**found.get("properties", {}), **found.get("fields", {})}.get(part, {})
-    return found
+        mapping = {**mapping.get("properties", {}), **mapping.get("fields", {})}.get(part, {})
+    return mapping
 
 
 def _check_fields(state: IndexState, field: str) -> None:
@@ -285,8 +285,8 @@ def holders(cluster: Cluster, target: Target, fields: Sequence[str]) -> dict[str
     held = {"filters": {"filters": {one: {"exists": {"field": one}} for one in fields}}}
     body = {"size": 0, "aggs": {"held": held}}
     doing = f"looking for fields of {target.index}"
-    found = cluster.call("POST", f"/{target.index}/_search", body=body, doing=doing)
-    buckets = found["aggregations"]["held"]["buckets"]
+    answer = cluster.call("POST", f"/{target.index}/_search", body=body, doing=doing)
+    buckets = answer["aggregations"]["held"]["buckets"]
     return {one: bucket["doc_count"] for one, bucket in buckets.items()}
 
 
@@ -342,21 +342,21 @@ def scroll(
 
 def compare_field(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> Coverage:
     """Compare every document with the snapshot. Memory: a page of documents, and a bit an item."""
-    found, met = Coverage(), BitMap()
+    coverage, met = Coverage(), BitMap()
     refresh(cluster, target.index)
     everything: dict[str, Any] = {"match_all": {}}
     for hit in scroll(cluster, target.index, everything, _source=[name], **target.wanted):
-        found.documents += 1
+        coverage.documents += 1
         place = mirror.ids.find(target.item_of(hit))
         has = hit["_source"].get(name)
         if place < 0:
-            found.add("different" if has else "unknown", hit["_id"])
+            coverage.add("different" if has else "unknown", hit["_id"])
             continue
         met.add(place)
         expected = list(mirror.keywords_of(place))
         same, lacks = (has or []) == expected, has is None
-        found.add("covered" if same else "lacking" if lacks else "different", hit["_id"])
-    found.absent = len(mirror) - len(met)
+        coverage.add("covered" if same else "lacking" if lacks else "different", hit["_id"])
+    coverage.absent = len(mirror) - len(met)
     absent = (mirror.ids[place] for place in range(len(mirror)) if place not in met)
-    found.first |= {"absent": [*islice(absent, _SHOWN)]} if found.absent else {}
-    return found
+    coverage.first |= {"absent": [*islice(absent, _SHOWN)]} if coverage.absent else {}
+    return coverage

@@ -349,10 +349,11 @@ class IndexState:
 def check_scored(state: IndexState, version: Version) -> None:
     """Refuse an index whose keyword field is not scored as the mirror scores it."""
     expected = mapping("item", version, {})["properties"]["keywords"]
-    if (found := state.properties.get("keywords")) != expected:
+    if (actual := state.properties.get("keywords")) != expected:
         raise ServiceError(
-            f"The index {state.name} can't be used: its field keywords is {found}, not {expected}, "
-            "so it is scored otherwise than the mirror; delete it and push the snapshot again."
+            f"The index {state.name} can't be used: its field keywords is {actual}, not "
+            f"{expected}, so its scores differ from the mirror's; delete it and push the snapshot "
+            "again."
         )
     source = state.mappings.get("_source", {})
     if source.get("enabled") is False or {

@@ -50,8 +50,8 @@ class LiveCluster:
 
     async def pair(self) -> Pair | ServiceError:
         path, params = request_of(self._prefix, self._into)
-        found = _mapping(await self._request("GET", path, params, None))
-        seen = {name: _mapping(index) for name, index in found.items()}
+        answer = _mapping(await self._request("GET", path, params, None))
+        seen = {name: _mapping(index) for name, index in answer.items()}
         try:
             pair, several = pair_of(seen, self._prefix, self._into), ambiguous(seen, self._prefix)
         except ServiceError as error:
@@ -74,11 +74,11 @@ class LiveCluster:
     async def lookup(self, query: ServedSide, text: str) -> Row | None:
         params = {"filter_path": "timed_out,_shards.failed,hits.hits._source"}
         path = f"/{query.index}/_search"
-        found = _mapping(await self._request("POST", path, params, lookup_body(text)))
-        failed = _mapping(found.get("_shards")).get("failed")
-        if found.get("timed_out") is not False or failed != 0:
+        answer = _mapping(await self._request("POST", path, params, lookup_body(text)))
+        failed = _mapping(answer.get("_shards")).get("failed")
+        if answer.get("timed_out") is not False or failed != 0:
             raise ValueError("not a whole answer")
-        hits = _mapping(found.get("hits", {})).get("hits", [])
+        hits = _mapping(answer.get("hits", {})).get("hits", [])
         return Entry.model_validate(_mapping(hits[0]).get("_source")).row() if hits else None
 
     def bodies(self, item: ServedSide | None, keywords: Keywords, words: Words) -> Bodies:

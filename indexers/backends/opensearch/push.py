@@ -381,8 +381,8 @@ def _change_clone(
 
 def _changes(base: Snapshot, snapshot: Snapshot) -> Iterator[tuple[str, Document | None]]:
     left = LARGEST_SHARE * snapshot.manifest.entities
-    found, kept = differences(base, snapshot), texts_of(snapshot)
-    while some := list(islice(found, _FIRST)):
+    changes, kept = differences(base, snapshot), texts_of(snapshot)
+    while some := list(islice(changes, _FIRST)):
         if (left := left - len(some)) < 0:
             raise _CopyError(f"more than {LARGEST_SHARE:.0%} of {snapshot.id} differs")
         rows = (one.after for one in some if one.after)

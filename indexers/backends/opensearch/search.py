@@ -160,7 +160,7 @@ def blended_body(
     texts: list[dict[str, Any]] = [
         {"multi_match": {"query": text, **shared}} for text in words.texts if fields.texts
     ]
-    found = set_body(keywords, words, fields)
+    first = set_body(keywords, words, fields)
     own = words.texts[0]
     coded = {"multi_match": {"query": own, "fields": list(fields.codes)}}
     named = {"bool": {"should": [coded, fields.of_id(own)]}}
@@ -168,9 +168,9 @@ def blended_body(
         query_body(keywords, fields.keywords),
         *(texts if len(texts) < 2 else [{"dis_max": {"queries": texts}}]),
         {"constant_score": {"filter": named, "boost": NAMED_BOOST}},
-        {"constant_score": {"filter": found, "boost": TIER}},
+        {"constant_score": {"filter": first, "boost": TIER}},
     ]
-    return {"bool": {"should": should, "filter": [found] if set_only else []}}
+    return {"bool": {"should": should, "filter": [first] if set_only else []}}
 
 
 def search_body(
@@ -219,9 +219,9 @@ def top(
         "explain": explain,
     }
     answer = ask(cluster, index, body)
-    found, every = answer["hits"], answer["hits"]["total"]["value"]
+    answered, every = answer["hits"], answer["hits"]["total"]["value"]
     total = answer["aggregations"]["total"]["doc_count"] if words else every
-    hits = [_hit(hit, keywords, fields, tiered=words is not None) for hit in found["hits"]]
+    hits = [_hit(hit, keywords, fields, tiered=words is not None) for hit in answered["hits"]]
     return SearchResult(total, hits, more=every - total)
 
 
@@ -234,10 +234,10 @@ def everything(
 ) -> SearchResult:
     """The whole retrieved set, ids and scores only."""
     body = {**search_body(keywords, _PAGE, words, fields, set_only=True), "_source": False}
-    found = list(_pages(cluster, index, body))
+    pages = list(_pages(cluster, index, body))
     above = TIER if words else 0.0
-    scores = [score - above for score in float32s([hit["sort"][0] for hit in found])]
-    hits = [Hit(str(hit["sort"][1]), score) for hit, score in zip(found, scores, strict=True)]
+    scores = [score - above for score in float32s([hit["sort"][0] for hit in pages])]
+    hits = [Hit(str(hit["sort"][1]), score) for hit, score in zip(pages, scores, strict=True)]
     return SearchResult(len(hits), hits)
 
 
@@ -334,8 +334,8 @@ def float32s(printed: Sequence[float]) -> list[float]:
 
 def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
     details = explanation["details"]
-    if found := _WEIGHT.fullmatch(explanation["description"]):
-        yield found[1], found[2], explanation["value"]
+    if match := _WEIGHT.fullmatch(explanation["description"]):
+        yield match[1], match[2], explanation["value"]
     elif explanation["description"] == "max of:":
         yield from _parts(max(details, key=lambda one: one["value"]))
     else:

@@ -44,21 +44,21 @@ def request_of(prefix: str, into: IntoSettings) -> tuple[str, dict[str, str]]:
     }
 
 
-def aliased(found: IndexAnswers, prefix: str) -> dict[Side, list[str]]:
+def aliased(answer: IndexAnswers, prefix: str) -> dict[Side, list[str]]:
     """The indexes that each side's alias names. Raises ServiceError where an index has the alias'
     name, or the alias names an index that CoGR did not write.
     """
     sides: dict[Side, list[str]] = {}
     for side in SIDES:
         alias = alias_name(prefix, side)
-        if alias in found:
+        if alias in answer:
             raise ServiceError(
                 f"The name {alias} of the cluster is taken by an index, so it can't be an alias; "
                 "rename or remove the index, or choose another opensearch.prefix."
             )
-        sides[side] = sorted(n for n, index in found.items() if alias in index.get("aliases", {}))
+        sides[side] = sorted(n for n, index in answer.items() if alias in index.get("aliases", {}))
         for name in sides[side]:
-            if not found[name].get("mappings", {}).get("_meta", {}).get("snapshot"):
+            if not answer[name].get("mappings", {}).get("_meta", {}).get("snapshot"):
                 raise ServiceError(
                     f"The alias {alias} names the index {name}, which was not written by cogr; "
                     "choose another opensearch.prefix."
@@ -66,24 +66,24 @@ def aliased(found: IndexAnswers, prefix: str) -> dict[Side, list[str]]:
     return sides
 
 
-def pair_of(found: IndexAnswers, prefix: str, into: IntoSettings) -> Pair:
+def pair_of(answer: IndexAnswers, prefix: str, into: IntoSettings) -> Pair:
     """What serves; a side whose alias names several indexes is absent. Raises ServiceError as
     `aliased`, and where an index has an unreadable `_meta`.
     """
     sides = {
-        side: _by_meta(names[0], found[names[0]]["mappings"]["_meta"])
-        for side, names in aliased(found, prefix).items()
+        side: _by_meta(names[0], answer[names[0]]["mappings"]["_meta"])
+        for side, names in aliased(answer, prefix).items()
         if len(names) == 1
     }
-    item, flaws = _by_field(found, into) if into.index else (sides.get("item"), [])
-    return Pair(item, sides.get("query"), (*flaws, *ambiguous(found, prefix)))
+    item, flaws = _by_field(answer, into) if into.index else (sides.get("item"), [])
+    return Pair(item, sides.get("query"), (*flaws, *ambiguous(answer, prefix)))
 
 
-def ambiguous(found: IndexAnswers, prefix: str) -> list[str]:
+def ambiguous(answer: IndexAnswers, prefix: str) -> list[str]:
     """A sentence for each alias that names several indexes. Raises ServiceError as `aliased`."""
     return [
         f"the alias {alias_name(prefix, side)} names {' and '.join(names)} at once"
-        for side, names in aliased(found, prefix).items()
+        for side, names in aliased(answer, prefix).items()
         if len(names) > 1
     ]
 
@@ -97,11 +97,11 @@ def _by_meta(name: str, meta: Mapping[str, Any]) -> ServedSide:
         ) from error
 
 
-def _by_field(found: IndexAnswers, into: IntoSettings) -> tuple[ServedSide | None, Sequence[str]]:
-    names = [n for n, index in found.items() if into.index in (n, *index.get("aliases", {}))]
+def _by_field(answer: IndexAnswers, into: IntoSettings) -> tuple[ServedSide | None, Sequence[str]]:
+    names = [n for n, index in answer.items() if into.index in (n, *index.get("aliases", {}))]
     if len(names) != 1:
         return None, [f"{into.index} names {' and '.join(sorted(names)) or 'no index'}"]
-    properties = found[names[0]].get("mappings", {}).get("properties", {})
+    properties = answer[names[0]].get("mappings", {}).get("properties", {})
     path = str(properties.get(into.field, {}).get("path", ""))
     if (snapshot := snapshot_of(into.field, path)) is None:
         return None, [f"{into.index} names {names[0]}, which lacks the field {into.field}"]

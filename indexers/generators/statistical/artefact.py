@@ -92,8 +92,8 @@ def calibrate(expected: Floats64, f1: Floats64, known: Floats64 | float = 0.0) -
         return float((np.logaddexp(0, logits) - f1 * logits).sum() + pull)
 
     bounds = [(-5, 5), (0.1, 5), (-5, 5)]
-    found = minimize(loss, none, bounds=bounds, method="L-BFGS-B").x
-    return Calibration(*(round(float(one), 4) for one in found))
+    best = minimize(loss, none, bounds=bounds, method="L-BFGS-B").x
+    return Calibration(*(round(float(one), 4) for one in best))
 
 
 K_MAX = 30
@@ -232,13 +232,13 @@ class Artefact:
 
     @cached_property
     def _phrases(self) -> dict[tuple[str, ...], int]:
-        found: dict[tuple[str, ...], int] = {}
+        phrases: dict[tuple[str, ...], int] = {}
         owners = np.diff(self.keywords.writable.keyword_starts)
         for number in np.flatnonzero(owners):
             stems = tuple(self.index.analyser.stems(self.keywords.keywords[number]))
             if len(stems) == PHRASE_WORDS:
-                found.setdefault(stems, int(number))
-        return found
+                phrases.setdefault(stems, int(number))
+        return phrases
 
     @cached_property
     def calibration(self) -> Calibration:
@@ -272,18 +272,18 @@ class Artefact:
         pairs = candidates(self.sources, self.index.batch(texts, rows.tolist()))
         p = self.ranker.probabilities(pairs, rows)
         starts = np.searchsorted(pairs.query, np.arange(len(queries) + 1))
-        found = [(pairs.item[a:b], p[a:b]) for a, b in pairwise(starts)]
+        scored = [(pairs.item[a:b], p[a:b]) for a, b in pairwise(starts)]
         known, there = np.zeros(len(queries)), np.diff(starts) > 0
         known[there] = self.ranker.known(pairs.x[starts[:-1][there]])
         for number in np.flatnonzero((trained < 0) & (rows >= 0)):
-            items, own_p = found[number]
-            found[number] = self._with_labels(items, own_p, int(rows[number]))
+            items, own_p = scored[number]
+            scored[number] = self._with_labels(items, own_p, int(rows[number]))
         for number in np.flatnonzero(rows < 0):
-            found[number] = self._named(texts[number]) or found[number]
+            scored[number] = self._named(texts[number]) or scored[number]
         for evidence in (self.judged, self.stack):
             if evidence is not None:
-                found = [evidence(query, *one) for query, one in zip(queries, found, strict=True)]
-        return found, known
+                scored = [evidence(query, *one) for query, one in zip(queries, scored, strict=True)]
+        return scored, known
 
     def _with_labels(self, items: Ints, p: Floats, row: int) -> tuple[Ints, Floats]:
         labelled = self.relevance[row].indices
@@ -325,15 +325,17 @@ class Artefact:
         """
         alone = self.changed(stack=None)
         scored = alone.probabilities(queries)
-        found = [alone.chosen(query, *pair) for query, pair in zip(queries, scored, strict=True)]
-        return [[self.keywords.keywords[n] for n in one.keywords] for one in found]
+        selections = [
+            alone.chosen(query, *pair) for query, pair in zip(queries, scored, strict=True)
+        ]
+        return [[self.keywords.keywords[n] for n in one.keywords] for one in selections]
 
     def answers(self, queries: Sequence[Query]) -> list[QueryAnswer]:
         """S_q for each query, and what its keywords weigh."""
         scored, known = self.scored_queries(queries)
         return [
-            self._answer(query, *found, float(near))
-            for query, found, near in zip(queries, scored, known, strict=True)
+            self._answer(query, *selection, float(near))
+            for query, selection, near in zip(queries, scored, known, strict=True)
         ]
 
     def _answer(self, query: Query, items: Ints, p: Floats, known: float) -> QueryAnswer:
@@ -383,16 +385,16 @@ class Artefact:
         )
 
     def f1_of(
-        self, queries: Sequence[Query], found: Sequence[Selection], relevant: Sequence[Ints]
+        self, queries: Sequence[Query], selections: Sequence[Selection], relevant: Sequence[Ints]
     ) -> tuple[Floats64, Floats64]:
         """Expected and true F1 of what these keywords of each query retrieve, (queries,) each."""
         f1 = np.zeros(len(queries))
-        for at, (query, one, wanted) in enumerate(zip(queries, found, relevant, strict=True)):
+        for at, (query, one, wanted) in enumerate(zip(queries, selections, relevant, strict=True)):
             owners = self.keywords.owners(self_keyword(query.text), anchors=self.row_of(query) < 0)
             retrieved = self.keywords.writable.covered(one.keywords, owners)
             hits = float(np.isin(retrieved, wanted).sum())
             f1[at] = f1_of(hits, retrieved.size, wanted.size)
-        return np.array([one.value for one in found]), f1
+        return np.array([one.value for one in selections]), f1
 
     def weigh(
         self, queries: Sequence[Query], sets: Sequence[Sequence[str]], mirror: Mirror
@@ -419,47 +421,47 @@ class Artefact:
         Runners-up are the keywords that would be chosen for a larger or smaller expected number of
         relevant items. Without earlier pairs, as `targets`.
         """
-        found, alone = [], self.changed(stack=None)
+        proposals, alone = [], self.changed(stack=None)
         for query, (items, p) in zip(queries, alone.probabilities(queries), strict=True):
             best = alone.chosen(query, items, p)
             others = (alone.selected(query, items, p, share) for share in _EXPECTATIONS)
-            sets = (found.keywords for found in chain([best], others))
+            sets = (proposals.keywords for proposals in chain([best], others))
             numbers = list(dict.fromkeys(chain.from_iterable(sets)))[:size]
             dense = self._dense(items, p)
             owners = self.keywords.writable.owners
-            found.append(
+            proposals.append(
                 [
                     (self.keywords.keywords[n], round(float(dense[owners(n)].mean()), 4))
                     for n in numbers
                 ]
             )
-        return found
+        return proposals
 
     def chosen(self, query: Query, items: Ints, p: Floats) -> Selection:
         """The keywords that retrieve, after any edit."""
         # A new query with the text of a training query is not edited: half of its p is labels, and
         # the edits were not learned on such p.
-        found = self.selected(query, items, p)
+        selection = self.selected(query, items, p)
         row = self.row_of(query)
         if self.editor is None or (row < 0 and folded(query.text) in self._texts):
-            return found
-        (state,) = self.edit_states([query], [(items, p)], [found])
+            return selection
+        (state,) = self.edit_states([query], [(items, p)], [selection])
         keywords = self.editor.edited(state, row, K_MAX)
         retrieved = self.keywords.writable.covered(keywords, state.forced)
         hits = float(p[np.isin(items, retrieved)].sum())
         value = f1_of(hits, retrieved.size, state.expected)
-        return replace(found, keywords=keywords, value=value)
+        return replace(selection, keywords=keywords, value=value)
 
     def edit_states(
         self,
         queries: Sequence[Query],
         scored: Sequence[tuple[Ints, Floats]],
-        found: Sequence[Selection] | None = None,
+        selections: Sequence[Selection] | None = None,
     ) -> Iterator[EditState]:
-        """What may be edited of each query's selected set (`found`, else selected here)."""
+        """What may be edited of each query's selected set (`selections`, else selected here)."""
         texts = [*map(self.text_of, queries)]
         rows = [self.row_of(query) for query in queries]
-        sets = found or [
+        sets = selections or [
             self.selected(query, *one) for query, one in zip(queries, scored, strict=True)
         ]
         asked = [

@@ -189,9 +189,9 @@ def _near(
     )
     similar = sources.similar(unit_terms(sources.index, batch), batch.own)
     overlap = sources.overlap(top_rows(p, 30), batch.own)
-    found = [top_rows(matrix, NEIGHBOURS) for matrix in (similar, overlap)]
+    neighbours = [top_rows(matrix, NEIGHBOURS) for matrix in (similar, overlap)]
     for row in range(len(asked)):
-        yield [(matrix[row].indices, matrix[row].data) for matrix in found]
+        yield [(matrix[row].indices, matrix[row].data) for matrix in neighbours]
 
 
 def _edit_state(
@@ -279,9 +279,9 @@ def edits(state: EditState, on: Any, limit: int) -> Edits:
     """All drops, additions and the most promising swaps of the set `on`, (k,), with features."""
     covered = on @ state.owns
     new, only = state.owns * (covered == 0), state.owns * (covered == 1)
-    found = (covered > 0).astype(np.float32)
-    hits = state.forced_hits + float(found @ state.p)
-    retrieved = state.forced.size + float(found.sum())
+    hit = (covered > 0).astype(np.float32)
+    hits = state.forced_hits + float(hit @ state.p)
+    retrieved = state.forced.size + float(hit.sum())
     out, into = _moves(state, on, limit, new, only, hits, retrieved)
     none = np.zeros((1, state.items.size), dtype=np.float32)
     owns, only, new = (np.concatenate([part, none]) for part in (state.owns, only, new))
@@ -295,7 +295,7 @@ def edits(state: EditState, on: Any, limit: int) -> Edits:
     owners = np.concatenate([state.owners, [[-1], [-1]]], axis=1)
     columns += [*owners[:, out], *owners[:, into]]
     for neighbours in state.neighbours:
-        columns += _for_neighbours(neighbours, found, retrieved, lost, gained, retrieved_after)
+        columns += _for_neighbours(neighbours, hit, retrieved, lost, gained, retrieved_after)
     constant = np.tile([before, retrieved, state.expected, float(on.sum())], (out.size, 1))
     x = np.concatenate([np.stack(columns, axis=1), constant], axis=1).astype(np.float32)
     return Edits(x, out, into, lost, gained)
@@ -319,13 +319,13 @@ def _moves(
 
 def _for_neighbours(
     near: Neighbours,
-    found: Floats,
+    neighbours: Floats,
     retrieved: float,
     lost: Floats,
     gained: Floats,
     retrieved_after: Floats,
 ) -> list[Floats]:
-    hits = near.forced + near.labels @ found
+    hits = near.forced + near.labels @ neighbours
     before = f1_of(hits, retrieved, near.sizes)
     hits_after = hits + (gained - lost) @ near.labels.T
     change = f1_of(hits_after, retrieved_after[:, None], near.sizes) - before
@@ -448,17 +448,17 @@ def _train_folds(examples: Sequence[_TrainingExample], folds: Ints, seed: int) -
 
 
 def _f1(state: EditState, on: Any, relevant: Ints) -> float:
-    found = state.items[(on @ state.owns) > 0]
-    hits = np.isin(found, relevant).sum() + np.isin(state.forced, relevant).sum()
-    return f1_of(float(hits), found.size + state.forced.size, relevant.size)
+    retrieved = state.items[(on @ state.owns) > 0]
+    hits = np.isin(retrieved, relevant).sum() + np.isin(state.forced, relevant).sum()
+    return f1_of(float(hits), retrieved.size + state.forced.size, relevant.size)
 
 
 def _example(state: EditState, relevant: Ints, limit: int) -> _TrainingExample:
     possible = edits(state, state.chosen, limit)
     hits = np.isin(state.items, relevant).astype(np.float32)
-    found = (state.chosen @ state.owns) > 0
-    retrieved = state.forced.size + float(found.sum())
-    true = float(np.isin(state.forced, relevant).sum() + hits[found].sum())
+    in_set = (state.chosen @ state.owns) > 0
+    retrieved = state.forced.size + float(in_set.sum())
+    true = float(np.isin(state.forced, relevant).sum() + hits[in_set].sum())
     moved = possible.gained - possible.lost
     after = f1_of(true + moved @ hits, retrieved + moved.sum(axis=1), relevant.size)
     before = f1_of(true, retrieved, relevant.size)

@@ -178,12 +178,12 @@ def _learned_edits(
     for at in range(0, order.size, _BATCH):
         rows = order[at : at + _BATCH].tolist()
         queries = [fitted.queries[row] for row in rows]
-        found = (
+        edited = (
             [known[row] for row in rows]
             if all(row in known for row in rows)
             else fitted.probabilities(queries)
         )
-        states += fitted.edit_states(queries, found)
+        states += fitted.edit_states(queries, edited)
         if sum(int(state.chosen.sum()) for state in states) > MAX_KEYWORDS:
             break
     return fit_editor(states, order[: len(states)], fitted.relevance, K_MAX, seed)
@@ -241,10 +241,10 @@ def assess(artefact: Artefact, training: _Training, seed: int) -> dict[str, obje
     queries = [artefact.queries[row] for row in rows[drawn]]
     relevant = [relevance[row].indices for row in rows[drawn]]
     scored, known = artefact.scored_queries(queries)
-    found = [artefact.chosen(query, *one) for query, one in zip(queries, scored, strict=True)]
-    kinds = [(*artefact.f1_of(queries, found, relevant), known)]
-    found, known = _of_hidden(artefact, training, drawn)
-    kinds.append((*artefact.f1_of(queries, found, relevant), known))
+    selections = [artefact.chosen(query, *one) for query, one in zip(queries, scored, strict=True)]
+    kinds = [(*artefact.f1_of(queries, selections, relevant), known)]
+    selections, known = _of_hidden(artefact, training, drawn)
+    kinds.append((*artefact.f1_of(queries, selections, relevant), known))
     line = calibrate(*(np.concatenate(column) for column in zip(*kinds, strict=True)))
     batch = training.sources.queries.rows(rows[drawn])
     text = of_text(batch.terms @ artefact.index.bm25, relevant)
@@ -271,16 +271,16 @@ def _of_hidden(
         [artefact.keywords.ids.find(self_keyword(query.text)) for query in artefact.queries]
     )
     banned = [numbers[(training.groups == group) & (numbers >= 0)] for group in range(FOLDS)]
-    found, known = [], np.zeros(drawn.size)
+    selections, known = [], np.zeros(drawn.size)
     starts = np.searchsorted(pairs.query, np.arange(training.rows.size + 1))
     for at, number in enumerate(drawn):
         row, span = training.rows[number], slice(starts[number], starts[number + 1])
         known[at] = logits[span][:1].sum()
         own = banned[training.groups[row]].tolist()
-        found.append(
+        selections.append(
             artefact.selected(artefact.queries[row], pairs.item[span], p[span], banned=own)
         )
-    return found, known
+    return selections, known
 
 
 def of_text(scores: Csr, relevant: Sequence[Ints]) -> float:
@@ -291,8 +291,8 @@ def of_text(scores: Csr, relevant: Sequence[Ints]) -> float:
     """
     curve, best = np.zeros(_DEEPEST), top_rows(scores, _DEEPEST)
     for row, wanted in enumerate(relevant):
-        found = best[row]
-        ranked = found.indices[np.argsort(-found.data, kind="stable")]
+        by_rank = best[row]
+        ranked = by_rank.indices[np.argsort(-by_rank.data, kind="stable")]
         hits = np.cumsum(np.isin(ranked, wanted))
         f1 = f1_of(hits, np.arange(1, hits.size + 1), wanted.size)
         curve[: f1.size] += f1

@@ -152,19 +152,19 @@ class Statistical(Generator):
     @property
     def fingerprint(self) -> Mapping[str, object]:
         """With evidence it also names the pairs, their coefficients and the data of that fit."""
-        found = dict(self._of_fit)
+        facts = dict(self._of_fit)
         if self._judge is not None and self._judges:
-            found[JUDGE] = self._judge.fingerprint
+            facts[JUDGE] = self._judge.fingerprint
         if self.options.evidence:
             pairs = [list(pair) for pair in self.options.evidence]
             stack = self._stacked.stack
-            found |= {EVIDENCE: pairs, STACKING: stack.lineage if stack else {"gains": False}}
-        return found
+            facts |= {EVIDENCE: pairs, STACKING: stack.lineage if stack else {"gains": False}}
+        return facts
 
     @cached_property
     def _of_fit(self) -> Mapping[str, Any]:
         options = self.options.model_dump(exclude={"evidence", "judge", "pair_signals"})
-        found: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "kind": "statistical",
             "version": VERSION,
             "normaliser": NORMALISER,
@@ -174,10 +174,10 @@ class Statistical(Generator):
         }
         if names := self.options.pair_signals:
             numbers = [self._dataset.pair_signals.get(name) for name in names]
-            found |= {"pair_signals": names, "pair_signals_digest": _digest(numbers)}
+            facts |= {"pair_signals": names, "pair_signals_digest": _digest(numbers)}
         if self._new_ids:
-            found["new"] = _digest(sorted(self._new_ids))
-        return found
+            facts["new"] = _digest(sorted(self._new_ids))
+        return facts
 
     @cached_property
     def _encoder(self) -> Encoder | None:
@@ -326,8 +326,8 @@ class Statistical(Generator):
             written: the fingerprint in that snapshot's manifest.
             items: id of the item snapshot that serves.
         """
-        found = self.looking(evidence=(), judge=None).keeping(fit_of(written), items, None)
-        return found if found is not None and found.is_fitted else None
+        model = self.looking(evidence=(), judge=None).keeping(fit_of(written), items, None)
+        return model if model is not None and model.is_fitted else None
 
     @property
     def _folder(self) -> Store:
@@ -336,13 +336,13 @@ class Statistical(Generator):
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         for batch in batched(requests, _BATCH):
             queries = [request.entity for request in batch if isinstance(request.entity, Query)]
-            found = iter(self.artefact.answers(queries))
+            answers = iter(self.artefact.answers(queries))
             for request in batch:
                 if isinstance(request.entity, Item):
                     keywords = self.artefact.item_keywords(request.entity)
                     yield Completion(request.id, ", ".join(keywords))
                 else:
-                    answer = next(found)
+                    answer = next(answers)
                     yield Completion(
                         request.id,
                         ", ".join(answer.keywords),
@@ -381,8 +381,8 @@ class KeptFit(Statistical):
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
-        found = {**self._of_fit, JOINED: [*self._pair]}
-        return found if self._judge is None else {**found, JUDGE: self._judge.fingerprint}
+        facts = {**self._of_fit, JOINED: [*self._pair]}
+        return facts if self._judge is None else {**facts, JUDGE: self._judge.fingerprint}
 
     @cached_property
     def _of_fit(self) -> Mapping[str, Any]:
@@ -402,8 +402,8 @@ class KeptFit(Statistical):
         items, snapshot = unseen(self._fitted, self._dataset.items), self._mirror(0)
         if self._only_queries and snapshot is not None:
             items = [item for item in items if snapshot.ids.find(item.id) >= 0]
-        found = joined(self._fitted, items, self._cold) if items else self._fitted
-        return found if snapshot is None else with_keywords(found, items, snapshot)
+        artefact = joined(self._fitted, items, self._cold) if items else self._fitted
+        return artefact if snapshot is None else with_keywords(artefact, items, snapshot)
 
     @property
     def _only_queries(self) -> bool:
@@ -438,9 +438,9 @@ class KeptFit(Statistical):
         if not items:
             yield from super().generate(asked)
             return
-        found = self._chosen(items)
+        keywords = self._chosen(items)
         for item in items:
-            words = found.get(item.id) or self._fitted.item_keywords(item)
+            words = keywords.get(item.id) or self._fitted.item_keywords(item)
             yield Completion(item.id, ", ".join(words))
 
     def _chosen(self, items: list[Item]) -> dict[str, list[str]]:
@@ -466,9 +466,9 @@ class KeptFit(Statistical):
         return gaining(self.artefact, items, (mirrors[0], mirrors[1]))
 
     def _on_new_items(self, artefact: Artefact, queries: Sequence[Query], items: Ints) -> Artefact:
-        found = self.with_judge(artefact, queries, items)
-        self._told = str(found.judged)
-        return found
+        judged = self.with_judge(artefact, queries, items)
+        self._told = str(judged.judged)
+        return judged
 
 
 def new_ids(dataset: Dataset, store: Store) -> frozenset[str]:
@@ -480,7 +480,7 @@ def new_ids(dataset: Dataset, store: Store) -> frozenset[str]:
         return dataset.new
     from indexers.generators.statistical.storage import known_before
 
-    found: set[str] = set()
+    added: set[str] = set()
     train = {query.id for query in dataset.queries.get("train", ())}
     labels = {(query, item) for query in train for item in dataset.relevant.get(query, ())}
     ids = {item.id for item in dataset.items}
@@ -490,8 +490,8 @@ def new_ids(dataset: Dataset, store: Store) -> frozenset[str]:
         except SnapshotError:
             continue  # Gone, of another version, or damaged: it says nothing.
         if {pair for pair in known if pair[1] in ids} == labels:
-            found |= (ids - before) | new
-    return dataset.new | (found & ids).difference(
+            added |= (ids - before) | new
+    return dataset.new | (added & ids).difference(
         *dataset.relevant.values(), *dataset.judged.values()
     )
 

@@ -218,13 +218,13 @@ def _pairs(stems: Rows, most: int) -> tuple[Ints, Csr]:
 
 def best_columns(scores: Csr, k: int) -> list[list[int]]:
     """Columns of the k highest positive values of every row, best first; of equals the lower."""
-    found = []
+    rows = []
     for row in range(scores.shape[0]):
         span = slice(scores.indptr[row], scores.indptr[row + 1])
         columns, values = scores.indices[span], scores.data[span]
         order = np.lexsort((columns, -values))[:k]
-        found.append([int(column) for column in columns[order[values[order] > 0]]])
-    return found
+        rows.append([int(column) for column in columns[order[values[order] > 0]]])
+    return rows
 
 
 def item_anchors(queries: Sequence[str], strength: Csr) -> list[list[str]]:

@@ -91,9 +91,9 @@ class JudgeEvidence:
             return p
         logits, expected = logits_of(p[used]) + (weights * z)[used], float(p[used].sum())
         shift = brentq(lambda by: expit(logits + by).sum() - expected, -_MAX_SHIFT, _MAX_SHIFT)
-        found = p.copy()
-        found[used] = expit(logits + shift)
-        return found
+        combined = p.copy()
+        combined[used] = expit(logits + shift)
+        return combined
 
     @property
     def uses(self) -> tuple[bool, bool]:
@@ -171,8 +171,8 @@ def _near(p: Floats32, multiplier: float) -> Ints64:
     cut, _ = exact_cut(p, multiplier * float(p.sum()))
     logits = logits_of(p)
     edge = logits[cut].min() if cut.size else logits.max(initial=0.0)
-    found: Ints64 = np.flatnonzero(np.abs(logits - edge) < NEAR)
-    return found
+    near: Ints64 = np.flatnonzero(np.abs(logits - edge) < NEAR)
+    return near
 
 
 def _examples(artefact: Artefact, kind: bool) -> list[_Candidates]:
@@ -182,7 +182,7 @@ def _examples(artefact: Artefact, kind: bool) -> list[_Candidates]:
     ranker, rng = artefact.ranker, np.random.default_rng(artefact.facts["seed"])
     labelled = (np.diff(artefact.relevance.indptr) > 0) & (ranker.folds >= 0)
     rows = np.sort(rng.permutation(np.flatnonzero(labelled))[:_MAX_QUERIES])
-    found: list[list[_Candidates]] = [[] for _ in rows]
+    by_row: list[list[_Candidates]] = [[] for _ in rows]
     for pairs, p, masked in _scored(artefact, rows, rng, kind):
         bounds = np.searchsorted(pairs.query, np.arange(rows.size + 1))
         for place, row in enumerate(rows):
@@ -190,11 +190,11 @@ def _examples(artefact: Artefact, kind: bool) -> list[_Candidates]:
             near = _near(p[span], ranker.multiplier)
             near = near[masked[span][near] == kind]
             parts = (pairs.item[span], p[span], masked[span], near, artefact.relevance[row].indices)
-            found[place].append(_Candidates(artefact.queries[row], *parts))
+            by_row[place].append(_Candidates(artefact.queries[row], *parts))
     drawn, left = list[_Candidates](), MAX_FITTED
     for place in rng.permutation(rows.size):
-        left -= sum(one.near.size for one in found[place])
-        drawn += found[place] if left >= 0 else ()
+        left -= sum(one.near.size for one in by_row[place])
+        drawn += by_row[place] if left >= 0 else ()
     return drawn
 
 
@@ -220,19 +220,19 @@ def _chosen(
     artefact: Artefact, queries: Sequence[Query], only: Ints64 | None, uses: tuple[bool, bool]
 ) -> list[_Candidates]:
     """Pairs near the cut: those of new items first, then those of queries without labels."""
-    found, order = list[_Candidates](), list[tuple[bool, bool, int, int]]()
+    pooled, order = list[_Candidates](), list[tuple[bool, bool, int, int]]()
     is_new = _new(artefact)
     for number, (items, p) in enumerate(artefact.probabilities(queries)):
         near, query = _near(p, artefact.ranker.multiplier), queries[number]
         near = near[np.array(uses)[is_new[items[near]].astype(np.int64)]]
         near = near if only is None else near[np.isin(items[near], only)]
-        found.append(_Candidates(query, items, p, is_new[items], near))
+        pooled.append(_Candidates(query, items, p, is_new[items], near))
         labelled = artefact.row_of(query) >= 0
         order += [(not is_new[items[at]], labelled, number, at) for at in near.tolist()]
     kept: dict[int, list[int]] = {}
     for *_, number, at in sorted(order)[: MAX_PAIRS - 2 * MAX_FITTED]:
         kept.setdefault(number, []).append(at)
-    return [replace(found[number], near=np.sort(at)) for number, at in kept.items()]
+    return [replace(pooled[number], near=np.sort(at)) for number, at in kept.items()]
 
 
 def _fitted(
@@ -270,11 +270,11 @@ def _f1(
     known: Sequence[_Candidates],
     z: Sequence[Floats64],
 ) -> float:
-    found = []
+    values = []
     for one, odds in zip(known, z, strict=True):
         p = evidence.of(one.query, one.p, one.new, odds) if evidence else one.p
-        found.append(cut_f1(p, one.y, one.relevant.size, artefact.ranker.multiplier))
-    return float(np.mean(found))
+        values.append(cut_f1(p, one.y, one.relevant.size, artefact.ranker.multiplier))
+    return float(np.mean(values))
 
 
 def _answers(
@@ -294,8 +294,8 @@ def _answers(
         if (known := items.get(ids[item]))
     }
     logits = judge.logits([*pairs.values()], new=new)
-    found = dict(zip(pairs, logits.tolist(), strict=True))
+    by_pair = dict(zip(pairs, logits.tolist(), strict=True))
     return [
-        np.array([found.get((one.query.id, item), np.nan) for item in one.items.tolist()])
+        np.array([by_pair.get((one.query.id, item), np.nan) for item in one.items.tolist()])
         for one in asked
     ]

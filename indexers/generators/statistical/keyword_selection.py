@@ -52,12 +52,12 @@ class Ownership:
         pairs = pairs[np.diff(pairs, prepend=-1) > 0]
         # int32, and sorted one after the other, to save memory: a million items have 16 million
         # pairs.
-        found: NDArray[Any] = (pairs // max(n_items, 1)).astype(np.int32)
-        self.keyword_starts = _starts(found, n_keywords)
+        by_keyword: NDArray[Any] = (pairs // max(n_items, 1)).astype(np.int32)
+        self.keyword_starts = _starts(by_keyword, n_keywords)
         self.by_keyword: NDArray[Any] = (pairs % max(n_items, 1)).astype(np.int32)
         del pairs
         self.item_starts = _starts(self.by_keyword, n_items)
-        self.by_item: NDArray[Any] = found[np.argsort(self.by_keyword, kind="stable")]
+        self.by_item: NDArray[Any] = by_keyword[np.argsort(self.by_keyword, kind="stable")]
 
     @property
     def n_items(self) -> int:
@@ -201,16 +201,16 @@ def select_keywords(
     part = _Subgraph(p, likely, ownership, forced_items, banned, costs)
     size = cut.size + expected
     for share in LAMBDA_GRID:
-        found = part.pruned(part.greedy(share * bound, limit, size), expected)
-        best = max(best, found, key=lambda one: one.net)
+        selection = part.pruned(part.greedy(share * bound, limit, size), expected)
+        best = max(best, selection, key=lambda one: one.net)
     if best.value >= lowest:
         return best
     # The keywords reach less than the lowest lambda of the grid: go on from a lower one, which
     # every improvement raises.
     likely = positive[p[positive] > best.value / 2]
     part = _Subgraph(p, likely, ownership, forced_items, banned, costs)
-    while (found := part.pruned(part.greedy(best.value, limit, size), expected)).net > best.net:
-        best = found
+    while (selection := part.pruned(part.greedy(best.value, limit, size), expected)).net > best.net:
+        best = selection
     return best
 
 

@@ -83,11 +83,11 @@ class ScoredIndex:
             items: ascending.
             owners: the owners of each; those beyond `items` are passed over.
         """
-        found = np.zeros((items.size, words.size))
+        parts = np.zeros((items.size, words.size))
         for column, (word, owning) in enumerate(zip(words, owners, strict=True)):
             here = np.isin(items, owning, assume_unique=True)
-            found[here, column] = self._idf[word] * self._gains[items[here]]
-        return found
+            parts[here, column] = self._idf[word] * self._gains[items[here]]
+        return parts
 
     def order(
         self,
@@ -141,10 +141,10 @@ class ScoredIndex:
         of_row = np.full(items.size, -1)
         of_row[rows] = np.arange(rows.size)
         kept = inside[column] & (of_row[at] >= 0)
-        found = np.zeros((rows.size, words.size))
+        by_word = np.zeros((rows.size, words.size))
         scores = self._idf[words[column]] * self._gains[owners]
-        found[of_row[at[kept]], column[kept]] = scores[kept]
-        return words[inside], found[:, inside]
+        by_word[of_row[at[kept]], column[kept]] = scores[kept]
+        return words[inside], by_word[:, inside]
 
 
 def _pursuit(
@@ -200,16 +200,16 @@ def weights_in(mirror: Mirror, words: Sequence[str], p: Mapping[str, float]) -> 
         Keyword -> weight, of the keywords that retrieve something. Empty when p is 0 for the whole
         set: every keyword then weighs 1.
     """
-    found = {word: mirror.scores([word]) for word in dict.fromkeys(words)}
-    found = {word: scored for word, scored in found.items() if scored[0].size}
-    if not found:
+    by_word = {word: mirror.scores([word]) for word in dict.fromkeys(words)}
+    by_word = {word: scored for word, scored in by_word.items() if scored[0].size}
+    if not by_word:
         return {}
-    items = np.unique(np.concatenate([dense for dense, _ in found.values()]))
+    items = np.unique(np.concatenate([dense for dense, _ in by_word.values()]))
     target = SCORE * np.array([p.get(mirror.ids[item], 0.0) for item in items.tolist()])
     if not target.sum():
         return {}
-    parts = np.zeros((items.size, len(found)))
-    for column, (dense, scores) in enumerate(found.values()):
+    parts = np.zeros((items.size, len(by_word)))
+    for column, (dense, scores) in enumerate(by_word.values()):
         parts[np.searchsorted(items, dense), column] = scores
     rows = np.sort(np.argsort(-target, kind="stable")[:_ROWS])
-    return dict(zip(found, _rounded(least_squares(parts[rows], target[rows])), strict=True))
+    return dict(zip(by_word, _rounded(least_squares(parts[rows], target[rows])), strict=True))

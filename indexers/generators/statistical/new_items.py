@@ -142,8 +142,8 @@ def with_keywords(artefact: Artefact, items: Sequence[Item], snapshot: Mirror) -
     numbers, words_, kinds = (np.concatenate(some) for some in zip(*parts, strict=True))
     place = np.argsort(numbers, kind="stable")
     keywords = packed(chain(owned.keywords, more)) if more else owned.keywords
-    found = ItemKeywords(keywords, numbers[place], words_[place], kinds[place], owned.n_items)
-    return replace(artefact, keywords=found)
+    written = ItemKeywords(keywords, numbers[place], words_[place], kinds[place], owned.n_items)
+    return replace(artefact, keywords=written)
 
 
 def chosen(
@@ -170,12 +170,12 @@ def chosen(
     known.ask(touched)
     words = [known.words_of(np.flatnonzero(known.gains(at) > 0)) for at in range(len(items))]
     known.ask(np.array(known.queries.retrieved({*chain.from_iterable(words)}), np.int64))
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for at, item in enumerate(items):
         picked = known.greedy(at, words[at], self_keyword(item.title))
         own = [word for word in fitted.item_keywords(item) if not known.queries.df(word)]
-        found[item.id] = [*picked, *own][:K_MAX]
-    return found
+        result[item.id] = [*picked, *own][:K_MAX]
+    return result
 
 
 def gaining(
@@ -189,15 +189,15 @@ def gaining(
         pair: the item snapshot that has them, and the queries that are known.
     """
     numbers = np.array([artefact.numbers[item.id] for item in items], np.int64)
-    known, found = _KnownQueries(artefact, numbers, *pair), set[str]()
+    known, ids = _KnownQueries(artefact, numbers, *pair), set[str]()
     touched = known.touched()
     queries = known.named(touched)
     scored = artefact.probabilities(queries)
     for one, query, (among, p) in zip(touched.tolist(), queries, scored, strict=True):
         _, its = known.found_by(query, one, among, p)
         if artefact.selected(query, among, p).net - f1_of(*its) > WORTH_REWRITING:
-            found.add(query.id)
-    return frozenset(found)
+            ids.add(query.id)
+    return frozenset(ids)
 
 
 _Set = tuple[float, int, float]
@@ -225,15 +225,15 @@ class _KnownQueries:
         index = self.artefact.index
         batch = index.batch(self._texts)
         terms, points = unit_terms(index, batch).T.tocsr(), index.points_of(batch)
-        found = [np.zeros(0, np.int64)]
+        rows = [np.zeros(0, np.int64)]
         for at in range(0, self.numbers.size, _AT_ONCE):
             some = self.numbers[at : at + _AT_ONCE]
-            found += [
+            rows += [
                 top_rows((index.tfidf[some] @ terms).tocsr(), TOUCHED).indices,
                 top_dense(index.points[some] @ points.T, TOUCHED).indices,
                 top_rows(self._by_items(some), TOUCHED).indices,
             ]
-        return np.unique(np.concatenate(found))
+        return np.unique(np.concatenate(rows))
 
     def _by_items(self, numbers: Ints64) -> Csr:
         index = self.artefact.index
@@ -303,15 +303,15 @@ class _KnownQueries:
         users = [self._users(word) for word in words]
         gains[self._users(title)] = 0
         owned = counts_of(users, max(gains.size, 1))
-        found: list[str] = []
-        while words and len(found) < K_MAX:
+        chosen_words: list[str] = []
+        while words and len(chosen_words) < K_MAX:
             totals = owned @ gains
             best = int(totals.argmax())
             if totals[best] <= MIN_GAIN:
                 break
-            found.append(words[best])
+            chosen_words.append(words[best])
             gains[users[best]] = 0
-        return found
+        return chosen_words
 
     def _users(self, word: str) -> Ints64:
         rows = self._row[np.array(self.queries.retrieved([word]), np.int64)]

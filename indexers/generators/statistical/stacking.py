@@ -82,8 +82,8 @@ class EarlierPair:
             return np.zeros(0, np.int64)
         dense = np.array(self._items.retrieved(self._queries.keywords_of(query.id)), np.int64)
         numbers = self._numbers[dense]
-        found: Ints64 = np.sort(numbers[numbers >= 0])
-        return found
+        items: Ints64 = np.sort(numbers[numbers >= 0])
+        return items
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class Stack:
         """What each pair retrieves for a query; empty where none retrieves anything, so that the
         ranker alone answers.
         """
-        found = [pair.retrieved(query) for pair in self.pairs]
-        return found if any(one.size for one in found) else []
+        by_pair = [pair.retrieved(query) for pair in self.pairs]
+        return by_pair if any(one.size for one in by_pair) else []
 
     def __call__(self, query: Query, items: Ints64, p: Floats32) -> tuple[Ints64, Floats32]:
         """Probabilities with the evidence, of the items that any pair retrieves too."""
@@ -164,8 +164,8 @@ def stacked(
     queries, relevant = zip(*((one.query, one.relevant) for one in examples), strict=True)
     with_it = artefact.changed(stack=stack)
     scored, known = with_it.scored_queries(queries)
-    found = [with_it.chosen(query, *one) for query, one in zip(queries, scored, strict=True)]
-    calibration = calibrate(*with_it.f1_of(queries, found, relevant), known)
+    selections = [with_it.chosen(query, *one) for query, one in zip(queries, scored, strict=True)]
+    calibration = calibrate(*with_it.f1_of(queries, selections, relevant), known)
     return artefact.changed(stack=replace(stack, calibration=calibration))
 
 
@@ -183,8 +183,8 @@ def _features(items: Ints64, p: Floats32, by_pairs: Sequence[Ints64]) -> tuple[I
     x = np.zeros((union.size, 1 + len(by_pairs)))
     x[np.searchsorted(union, items), 0] = p
     x[:, 0] = logits_of(x[:, 0])
-    for column, found in enumerate(by_pairs, 1):
-        x[np.searchsorted(union, found), column] = 1
+    for column, retrieved in enumerate(by_pairs, 1):
+        x[np.searchsorted(union, retrieved), column] = 1
     return union, x
 
 
@@ -249,6 +249,6 @@ def fit_line(x: Floats64, y: Floats64) -> Floats64:
         return float(total), np.append(slope.sum(), slope @ x + pulled)
 
     start = np.append(0.0, prior)
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
-    rounded: Floats64 = np.round(found, DIGITS)
+    best = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
+    rounded: Floats64 = np.round(best, DIGITS)
     return rounded

@@ -102,8 +102,8 @@ class RunFolder:
 
     def attempts(self) -> list[Attempt]:
         """All attempts, without damaged ones."""
-        found = (self.read(Attempt, f"attempts/{name}") for name in self.names("attempts"))
-        return [record for record in found if record is not None]
+        records = (self.read(Attempt, f"attempts/{name}") for name in self.names("attempts"))
+        return [record for record in records if record is not None]
 
     def write(self, record: Record, name: str) -> None:
         """Write a record, or replace it."""

@@ -107,16 +107,16 @@ class Encoder:
             key: text for key, text in zip(keys, texts, strict=True) if key not in self._known
         }
         fresh = sorted(missing, key=lambda key: len(missing[key]))
-        found = dict[bytes, Floats]()
+        points = dict[bytes, Floats]()
         for at in range(0, len(fresh), AT_ONCE):
             some = fresh[at : at + AT_ONCE]
             # Tokenizers refuse lone surrogates.
             clean = [missing[key].encode("utf-8", "replace").decode() for key in some]
             made = dict(zip(some, unit(self._encode(clean)), strict=True))
-            found.update(made)
+            points.update(made)
             if keep:
                 self._keep(made)
-        rows = [self._known[key] if key in self._known else found[key] for key in keys]
+        rows = [self._known[key] if key in self._known else points[key] for key in keys]
         return np.stack(rows) if rows else np.zeros((0, 0), dtype=np.float32)
 
     def _keep(self, made: dict[bytes, Floats]) -> None:
@@ -164,9 +164,9 @@ def choose_encoder(items: Sequence[Item], language: str, store: Store) -> Encode
     """
     if known := recorded(store):
         return known
-    found = _choose(items, language, store)
-    store.create(CHOICE, json.dumps(asdict(found)).encode())
-    return recorded(store) or found
+    choice = _choose(items, language, store)
+    store.create(CHOICE, json.dumps(asdict(choice)).encode())
+    return recorded(store) or choice
 
 
 def _choose(items: Sequence[Item], language: str, store: Store) -> EncoderChoice:
@@ -274,8 +274,8 @@ def _by_onnx(folder: Path) -> Callable[[list[str]], Floats]:
         ids = np.array([row.ids for row in read], np.int64)
         mask = np.array([row.attention_mask for row in read], np.int64)
         given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": ids * 0}
-        (found,) = session.run([vectors], {k: v for k, v in given.items() if k in inputs})
-        means: Floats = (found * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True)
+        (points,) = session.run([vectors], {k: v for k, v in given.items() if k in inputs})
+        means: Floats = (points * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True)
         return means.astype(np.float32)
 
     def encode(texts: list[str]) -> Floats:

@@ -68,8 +68,8 @@ def topic_groups(sources: TrainingQueries, seed: int) -> Ints:
     for one in order[np.argsort(-sizes[order], kind="stable")]:
         groups[one] = load.argmin()
         load[groups[one]] += sizes[one]
-    found: Ints = groups[topic]
-    return found
+    result: Ints = groups[topic]
+    return result
 
 
 def _clusters(points: Floats, k: int, seed: int) -> Ints:

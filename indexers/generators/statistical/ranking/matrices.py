@@ -86,10 +86,10 @@ def row_blocks(matrix: Csr) -> Iterator[slice]:
 
 def column_counts(matrix: Csr) -> Ints:
     """Stored values of each column."""
-    found = np.zeros(matrix.shape[1], dtype=np.int64)
+    counts = np.zeros(matrix.shape[1], dtype=np.int64)
     for at in range(0, matrix.nnz, BLOCK):
-        found += np.bincount(matrix.indices[at : at + BLOCK], minlength=found.size)
-    return found
+        counts += np.bincount(matrix.indices[at : at + BLOCK], minlength=counts.size)
+    return counts
 
 
 def with_data(matrix: Csr, data: Any) -> Csr:
@@ -191,20 +191,20 @@ def top_rows(scores: Csr, k: int) -> Csr:
 
 def row_max(matrix: Csr) -> Floats:
     """The highest value of every row, which must not be negative; 0 for an empty row."""
-    found = np.zeros(matrix.shape[0], dtype=np.float32)
+    highest = np.zeros(matrix.shape[0], dtype=np.float32)
     filled = np.flatnonzero(np.diff(matrix.indptr))
     if filled.size:
-        found[filled] = np.maximum.reduceat(matrix.data, matrix.indptr[filled])
-    return found
+        highest[filled] = np.maximum.reduceat(matrix.data, matrix.indptr[filled])
+    return highest
 
 
 def kth_highest(matrix: Csr, k: int) -> Floats:
     """The k-th highest stored value of every row; 0 where there are fewer."""
-    found = np.zeros(matrix.shape[0], dtype=np.float32)
+    result = np.zeros(matrix.shape[0], dtype=np.float32)
     for row in np.flatnonzero(np.diff(matrix.indptr) >= k):
         values = matrix.data[matrix.indptr[row] : matrix.indptr[row + 1]]
-        found[row] = np.partition(values, values.size - k)[values.size - k]
-    return found
+        result[row] = np.partition(values, values.size - k)[values.size - k]
+    return result
 
 
 def values_at(matrix: Csr, places: Ints, scratch: Floats) -> Floats:
@@ -215,9 +215,9 @@ def values_at(matrix: Csr, places: Ints, scratch: Floats) -> Floats:
     if matrix.shape[0] > 1:
         stored = row_of(matrix) * matrix.shape[1] + stored
     scratch[stored] = matrix.data
-    found = scratch[places]
+    values = scratch[places]
     scratch[stored] = 0
-    return found
+    return values
 
 
 def top_dense(values: Floats, k: int) -> Csr:
@@ -285,10 +285,10 @@ def points(weights: Csr, terms: Floats) -> Floats:
     a mapped temporary file.
     """
     shape = (weights.shape[0], terms.shape[1])
-    found = scratch(shape[0] * shape[1], np.float32).reshape(shape)
+    result = scratch(shape[0] * shape[1], np.float32).reshape(shape)
     for at in range(0, shape[0], LSA_ROWS):
-        found[at : at + LSA_ROWS] = unit(weights[at : at + LSA_ROWS] @ terms)
-    return found
+        result[at : at + LSA_ROWS] = unit(weights[at : at + LSA_ROWS] @ terms)
+    return result
 
 
 def unit(rows: Floats) -> Floats:

@@ -328,9 +328,9 @@ def logistic(x: Floats, y: Floats, weight: Floats, penalty: float = PENALTY) -> 
         return float(total), np.concatenate([[slope.sum()], x.T @ slope + shrunk])
 
     start = np.zeros(x.shape[1] + 1)
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
-    scaled = found[1:] / spread
-    line: Floats = np.concatenate([[found[0] - scaled @ mean], scaled])
+    best = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
+    scaled = best[1:] / spread
+    line: Floats = np.concatenate([[best[0] - scaled @ mean], scaled])
     return line
 
 

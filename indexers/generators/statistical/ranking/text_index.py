@@ -86,22 +86,22 @@ class PairSignals:
         numbers = {item.id: number for number, item in enumerate(dataset.items)}
         rows, columns = dict[str, int](), list[dict[tuple[int, int], float]]()
         for name in names:
-            found = dict[tuple[int, int], float]()
-            columns.append(found)
+            by_pair = dict[tuple[int, int], float]()
+            columns.append(by_pair)
             for query, pairs in dataset.pair_signals.get(name, {}).items():
                 for item, value in pairs.items():
                     if query in texts and item in numbers:
                         at = rows.setdefault(texts[query], len(rows)), numbers[item]
-                        found[at] = max(value, found.get(at, 0.0))
-            if not found:
+                        by_pair[at] = max(value, by_pair.get(at, 0.0))
+            if not by_pair:
                 raise GeneratorError(
                     f"generator.statistical.pair_signals names {name!r}, but no pair of a known "
                     "query and item has a number above 0 under it; write it into labels.* or "
                     "pairs.* of the data set (jsonl, csv, parquet), or leave it out."
                 )
         shape = (len(rows), len(numbers))
-        values = [np.log1p([*found.values()]).astype(np.float32) for found in columns]
-        places = [tuple(np.array([*found]).T) for found in columns]
+        values = [np.log1p([*by_pair.values()]).astype(np.float32) for by_pair in columns]
+        places = [tuple(np.array([*by_pair]).T) for by_pair in columns]
         placed = zip(values, places, strict=True)
         return cls(rows, [sp.csr_matrix(one, shape=shape) for one in placed])
 
@@ -313,9 +313,9 @@ class TextIndex:
     @cached_property
     def numbers(self) -> Floats:
         """1 for each term with a digit, else 0, (vocabulary,)."""
-        found = np.zeros(self.counts.shape[1], np.float32)
-        found[: len(self.vocabulary)] = [any(map(str.isdigit, term)) for term in self.vocabulary]
-        return found
+        numbers = np.zeros(self.counts.shape[1], np.float32)
+        numbers[: len(self.vocabulary)] = [any(map(str.isdigit, term)) for term in self.vocabulary]
+        return numbers
 
     @cached_property
     def gram_idf(self) -> Floats:
