@@ -115,9 +115,10 @@ def show(out: Console, report: Mapping[str, Any]) -> None:
     for title, texts in (("new results for", zero["gained"]), ("results lost for", zero["lost"])):
         notes += [f"{title}: {', '.join(texts)}"] * bool(texts)
     failed = sum(report["failed"].values())
+    left_out = f", {failed:,} queries failed and are left out" if failed else ""
     title = (
-        f"{report['searches']:,} searches, {report['queries']:,} queries, "
-        f"the best {report['size']} hits{f', {failed:,} queries failed and are left out' if failed else ''}"
+        f"{report['searches']:,} searches, {report['queries']:,} queries, the best "
+        f"{report['size']} hits{left_out}"
     )
     names = ("", "today", "with keywords", " ")
     Table(title, [dict(zip(names, row, strict=True)) for row in rows], notes).show(out)
