@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from cogr.datasets.builder import BLANK_ITEMS, HTML, REPEATED_ITEMS, cluster_key, place
-from cogr.datasets.reading import CP1252
 from cogr.errors import MissingExtraError, ServiceError, SnapshotError
 from cogr.keywords import query_key, self_keyword
 from cogr.records import SPLITS, Dataset, Query
@@ -114,7 +113,7 @@ def remarks(dataset: Dataset) -> list[str]:
             "dataset.columns.text what describes an item, and in publish.fields what goes into the "
             "index."
         )
-    for note in (HTML, REPEATED_ITEMS, BLANK_ITEMS, CP1252):
+    for note in (HTML, REPEATED_ITEMS, BLANK_ITEMS):
         if count := dataset.notes.get(note):
             lines.append(f"{count:,} {note}.")
     return lines

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cogr.datasets import LOADERS, load_dataset
 from cogr.datasets.builder import DatasetOptions
 from cogr.datasets.fields import Columns
+from cogr.datasets.reading import use_encoding
 from cogr.errors import MissingExtraError, SettingsError, SnapshotError
 from cogr.keywords import NORMALISER
 from cogr.prompts import Cut, Prompter, cut_by_estimate, cut_by_tokenizer
@@ -53,7 +54,9 @@ class Workspace:
     @classmethod
     def open(cls, config: Path | None, overrides: Sequence[str] = ()) -> Workspace:
         """From a configuration file and `--set` values. Raises SettingsError."""
-        return cls(load_settings(config, overrides))
+        settings = load_settings(config, overrides)
+        use_encoding(settings.dataset.encoding)
+        return cls(settings)
 
     @cached_property
     def store(self) -> Store:

@@ -158,9 +158,9 @@ def _jsonl(path: Path, _name: str, _builder: Builder) -> _Records:
 def _csv(path: Path, name: str, builder: Builder) -> _Records:
     if name != "items":
         named = ("id", "text") if name == "queries" else ("query", "item")
-        return Sheet.of(path, *named, notes=builder.notes).records()
+        return Sheet.of(path, *named).records()
     columns = builder.options.columns
-    sheet = Sheet.open(path, columns.read(), builder.notes)
+    sheet = Sheet.open(path, columns.read())
     sheet.need(columns.id, "dataset.columns.id")
     builder.has_fields([column for column in sheet.header if column], 0)
     shopify = columns.id == "Handle" and "Option1 Value" in sheet.header

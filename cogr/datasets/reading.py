@@ -16,16 +16,19 @@ import difflib
 import gzip
 import io
 import json
+import logging
 import re
 import zlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-from cogr.errors import DataError
+from cogr.errors import DataError, SettingsError
+
+log = logging.getLogger(__name__)
 
 MAX_CELL = 1 << 24
 """Characters of a cell."""
@@ -76,9 +79,11 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         ) as file:
             yield file
     except UnicodeDecodeError as error:
-        for _ in lines(path):
+        for _ in lines(path) if not _Named.encoding else ():
             pass  # It names line and byte.
-        raise DataError(f"{path}: the text is not UTF-8; save the file as UTF-8.") from error
+        raise DataError(
+            f"{path}: the text is not {_Named.encoding or 'UTF-8'}; save the file as UTF-8."
+        ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path} is cut off or damaged ({error}); fetch it again.") from error
     except OSError as error:
@@ -86,23 +91,37 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         raise DataError(f"{path} can't be read ({reason}); name a file that can.") from error
 
 
-def lines(path: Path) -> Iterator[tuple[int, str]]:
+def lines(path: Path, *, named: bool = True) -> Iterator[tuple[int, str]]:
     """Lines with their numbers from 1, without line ends. Only \\n (or \\r\\n) ends a line; a byte
-    order mark is skipped.
+    order mark is skipped. The encoding is as of `encoding_of`; `named`: where one is named, that.
 
     Raises:
-        DataError: bytes that are not UTF-8, or a damaged gzip file.
+        DataError: bytes that are no text, or a damaged gzip file.
     """
     with open_bytes(path) as file:
-        for number, raw in enumerate(file, start=1):
-            try:
-                text = raw.removeprefix(_BOM if number == 1 else b"").decode("utf-8")
-            except UnicodeDecodeError as error:
+        named = named and bool(_Named.encoding)
+        found = _named_lines(file) if named else _detected_lines(path, file)
+        for number, text in enumerate(found, start=1):
+            yield number, text.removesuffix("\n").removesuffix("\r")
+
+
+def _named_lines(file: IO[bytes]) -> Iterator[str]:
+    return iter(io.TextIOWrapper(file, _Named.encoding, newline="\n"))
+
+
+def _detected_lines(path: Path, file: IO[bytes]) -> Iterator[str]:
+    encoding = "utf-8"
+    for number, raw in enumerate(file, start=1):
+        try:
+            yield raw.removeprefix(_BOM if number == 1 else b"").decode(encoding)
+        except UnicodeDecodeError as error:
+            if (encoding := _detected(path)) != CP1252:
                 raise DataError(
                     f"{Place(path, number)}: the text is not UTF-8 (byte {error.start + 1}"
-                    f"{_perhaps(raw)}); convert the file to UTF-8."
+                    f"{_perhaps(raw)}); convert the file to UTF-8, or name its encoding with "
+                    "--encoding or dataset.encoding."
                 ) from error
-            yield number, text.removesuffix("\n").removesuffix("\r")
+            yield raw.decode(encoding)
 
 
 def _perhaps(raw: bytes) -> str:
@@ -117,12 +136,13 @@ def _perhaps(raw: bytes) -> str:
 
 
 def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """The objects of a file with one JSON object a line. Empty lines are skipped.
+    """The objects of a file with one JSON object a line, which is UTF-8 whatever encoding is named
+    for other files. Empty lines are skipped.
 
     Raises:
         DataError: a line that is not JSON, or JSON that is not an object; names file and line.
     """
-    for number, line in lines(path):
+    for number, line in lines(path, named=False):
         if line and not line.isspace():
             place = Place(path, number)
             yield place, json_object(parse_json(line, place), place)
@@ -131,7 +151,7 @@ def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
 def json_whole(path: Path) -> Any:
     """The JSON value that a whole file is. Raises DataError."""
     with open_bytes(path) as file:
-        return parse_json(file.read().removeprefix(_BOM).decode(), Place(path, 1))
+        return parse_json(file.read().decode(_detected(path)), Place(path, 1))
 
 
 def parse_json(text: str, place: Place) -> Any:
@@ -209,25 +229,19 @@ class Sheet:
     path: Path
     delimiter: str
     header: tuple[str, ...]
-    encoding: str = "utf-8-sig"
+    encoding: str
 
     @classmethod
-    def open(
-        cls, path: Path, wanted: Collection[str] = (), notes: Counter[str] | None = None
-    ) -> Sheet:
-        """Detect delimiter and header of a table.
+    def open(cls, path: Path, wanted: Collection[str] = ()) -> Sheet:
+        """Detect encoding, delimiter and header of a table.
 
         Args:
             wanted: columns that it should have, which help to find the delimiter.
-            notes: counts a file that is read as cp1252, as old spreadsheets write it; without them
-                every file must be UTF-8.
 
         Raises:
-            DataError: it is empty, damaged or not UTF-8, or it names a column twice.
+            DataError: it is empty, damaged or no text, or it names a column twice.
         """
-        encoding = "cp1252" if notes is not None and _is_cp1252(path) else cls.encoding
-        if notes is not None and encoding == "cp1252":
-            notes[CP1252] += 1
+        encoding = encoding_of(path)
         with open_bytes(path) as file:
             head = io.TextIOWrapper(file, encoding).read(_HEAD)
         headers = {choice: _first_row(head, choice) for choice in DELIMITERS}
@@ -245,9 +259,9 @@ class Sheet:
         return cls(path, delimiter, header, encoding)
 
     @classmethod
-    def of(cls, path: Path, *columns: str, notes: Counter[str] | None = None) -> Sheet:
+    def of(cls, path: Path, *columns: str) -> Sheet:
         """A table that has these columns. Raises as `open`, and DataError where it lacks one."""
-        sheet = cls.open(path, columns, notes)
+        sheet = cls.open(path, columns)
         for column in columns:
             sheet.need(column)
         return sheet
@@ -349,7 +363,45 @@ class Sheet:
         )
 
 
-CP1252 = "files that are no UTF-8, read as cp1252"
+CP1252 = "cp1252"
+
+
+class _Named:
+    encoding = ""
+
+
+def use_encoding(name: str) -> None:
+    """Read every text file from now on in this encoding; with "" it is detected. Raises
+    SettingsError for an unknown one.
+    """
+    try:
+        _Named.encoding = codecs.lookup(name).name if name else ""
+    except LookupError as error:
+        raise SettingsError(
+            f"The encoding {name!r} is unknown; name one that Python has, such as cp1252, "
+            "iso8859-2 or utf-16."
+        ) from error
+
+
+def encoding_of(path: Path) -> str:
+    """The encoding of a text file: the named one, else cp1252 where it is plainly Western text in
+    that, which is said, else UTF-8. Raises DataError.
+    """
+    return _Named.encoding or _detected(path)
+
+
+def _detected(path: Path) -> str:
+    if not _is_cp1252(path):
+        return "utf-8-sig"
+    _tell(path)
+    return CP1252
+
+
+@cache
+def _tell(path: Path) -> None:
+    log.warning("%s is not UTF-8 and is read as cp1252; --encoding names another one.", path)
+
+
 _LETTERS = rb"[A-Za-z\xc0-\xd6\xd8-\xf6\xf8-\xfe]+"
 _SIGNS = rb"[\x80\x85\x91-\x97\x99\xa0\xa3\xa7\xa9\xab\xae\xb0\xb2-\xb5\xb7\xbb-\xbe\xd7]"
 

@@ -79,7 +79,7 @@ COUNT = "Fewest clients that asked a query; fewest searches in a log without cli
 
 
 @app.command("update")
-@common_options()
+@common_options(files=True)
 def _update(
     side: Annotated[
         Literal["query", "item", "both"],

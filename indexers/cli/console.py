@@ -245,8 +245,16 @@ class Call:
 _PROGRAMS = {"indexers": "cogr-index", "trainers": "cogr-train", "ops": "cogr-ops"}
 
 
-def common_options(*, json: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+EncodingOption = Annotated[
+    str | None, Option(help="Encoding of the files, such as cp1250; detected by default.")
+]
+
+
+def common_options(
+    *, json: bool = True, files: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the common options. It takes them as one parameter of the type `Call`.
+    `files`: also --encoding, for one that is given text files.
 
     In --help, --config and --set come at the place of the `Call`, the others at the end.
     """
@@ -259,6 +267,8 @@ def common_options(*, json: bool = True) -> Callable[[Callable[..., None]], Call
         @functools.wraps(command)
         def called(**given: Any) -> None:
             overrides, json = given.pop("set_") or [], given.pop("json_", False)
+            if encoding := given.pop("encoding", None):
+                overrides.append(f"dataset.encoding={encoding}")
             call = Call(given.pop("config"), overrides, json, program)
             logs.begin(verbose=given.pop("verbose"), config=call.config)
             try:
@@ -266,7 +276,7 @@ def common_options(*, json: bool = True) -> Callable[[Callable[..., None]], Call
             finally:
                 call.push_metrics(command.__name__, given.get("side"))
 
-        called.__signature__ = _spread(signature, place, json)  # type: ignore[attr-defined]
+        called.__signature__ = _spread(signature, place, json, files)  # type: ignore[attr-defined]
         # What typer resolves names by; those of the signature are resolved already.
         called.__annotations__ = {}
         return called
@@ -274,13 +284,14 @@ def common_options(*, json: bool = True) -> Callable[[Callable[..., None]], Call
     return decorate
 
 
-def _spread(signature: inspect.Signature, place: str, json: bool) -> inspect.Signature:
+def _spread(signature: inspect.Signature, place: str, json: bool, files: bool) -> inspect.Signature:
     parameters = []
     for name, parameter in signature.parameters.items():
         if name == place:
             parameters += [_option("config", ConfigOption), _option("set_", SetOption)]
         else:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    parameters += [_option("encoding", EncodingOption)] if files else []
     parameters += [_option("json_", JsonOption, False)] if json else []
     parameters.append(_option("verbose", VerboseOption, False))
     return signature.replace(parameters=parameters)

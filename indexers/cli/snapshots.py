@@ -262,7 +262,7 @@ SplitOption = Annotated[Split | None, Option(help="Only the queries of this spli
 
 
 @import_app.command("labels")
-@common_options()
+@common_options(files=True)
 def _import_labels(
     call: Call,
     files: Annotated[list[Path], Argument(metavar="FILE...", help="Judgements.")],

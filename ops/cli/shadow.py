@@ -27,7 +27,7 @@ IdFieldOption = Annotated[
 ]
 
 
-@common_options()
+@common_options(files=True)
 def shadow(
     call: Call,
     logs: Annotated[list[Path], Argument(metavar="LOG...", help="Query logs; .gz is fine.")],

@@ -124,6 +124,20 @@ ALIKE = [
 ]
 
 
+def test_judgements_come_in_the_encoding_that_is_named(
+    cogr_index: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The data set's own files stay UTF-8."""
+    write_shop(tmp_path, [{"id": "d", "title": "Łódź"}], [{"id": "q", "text": "Größe"}], [])
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "quepid.csv"
+    file.write_bytes("query,docid,rating\nłąka,d,2\n".encode("cp1250"))
+    assert cogr_index("import", "labels", file).status == 2
+    ended = cogr_index("import", "labels", file, "--encoding", "cp1250")
+    assert ended.status == 0, ended.err
+    assert [one["text"] for one in read_jsonl(tmp_path / "data/queries.jsonl")] == ["Größe", "łąka"]
+
+
 @pytest.mark.parametrize("format", ["trec", "beir", "quepid"])
 def test_queries_that_are_much_alike_go_out_and_come_back(
     cogr_index: Command, tmp_path: Path, format: str

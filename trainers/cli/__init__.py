@@ -318,6 +318,7 @@ def from_clicks(
         int, Option(min=1, help="Least days with searches for a query (docs/labels.md); 1: off.")
     ] = 3,
     replace: ReplaceOption = False,
+    encoding: console.EncodingOption = None,
     json_: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
@@ -328,10 +329,12 @@ def from_clicks(
     written to lineage.json. See docs/labels.md for the rules.
     """
     from cogr.datasets.query_logs import AccessLog
+    from cogr.datasets.reading import use_encoding
     from trainers.labels.events import ClickRules
     from trainers.labels.from_clicks import labels_from_clicks
 
     logs.begin(verbose=verbose)
+    use_encoding(encoding or "")
     weights = {**ClickRules().weights, **_weights(weight or [])}
     rules = ClickRules(
         weights={action: value for action, value in weights.items() if value},

@@ -53,7 +53,7 @@ BAD = [
     ("jsonl", "items", '{"id": "c", "title": 3}', "line 3: 'title' .*number"),
     ("jsonl", "items", '{"id": "a", "title": "x"}', "line 3: .*'a' .*line 1"),
     ("jsonl", "items", r'{"id": "c", "title": "ab\ud800"}', r"3: .*\(U\+D800\) at character 3"),
-    ("jsonl", "items", b'{"id": "c", "title": "St\xfchle"}', "3: .*UTF-8 .byte 25"),
+    ("jsonl", "items", b'{"id": "c", "title": "St\xffhle"}', "3: .*UTF-8 .byte 25"),
     ("jsonl", "items", "=", "items"),
     ("jsonl", "items", b"=\xff\xfe{\x00", "items.jsonl, line 1: .*UTF-8"),
     ("jsonl", "queries", '{"id": "q1", "text": "x"}', "line 3: .*'q1' .*1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,9 @@ import pytest
 from cogr.datasets import load_dataset
 from cogr.datasets.builder import DatasetOptions
 from cogr.datasets.fields import Columns
+from cogr.datasets.judgements import read_judgements
+from cogr.datasets.query_logs import AccessLog, read_log
+from cogr.datasets.reading import use_encoding
 from cogr.errors import DataError, SettingsError
 from cogr.records import Dataset, Item
 from indexers.inspection import inspect_dataset, remarks
@@ -312,7 +316,11 @@ def test_columns_may_be_paths_into_objects(tmp_path: Path, format: str) -> None:
     ],
 )
 def test_sheets_of_western_windows_are_read_and_said(
-    tmp_path: Path, title: str, encoding: str, read: bool | None
+    tmp_path: Path,
+    title: str,
+    encoding: str,
+    read: bool | None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     folder = write(tmp_path, f"id,title\n1,{title}\n2,plain\n", encoding)
     if read is None:
@@ -321,8 +329,7 @@ def test_sheets_of_western_windows_are_read_and_said(
         return
     dataset = load(folder, (), Columns())
     assert [item.title for item in dataset.items] == [title, "plain"]
-    assert dataset.notes == ({"files that are no UTF-8, read as cp1252": 1} if read else {})
-    assert len(remarks(dataset)) == read
+    assert ("items.csv is not UTF-8 and is read as cp1252" in caplog.text) is read
 
 
 def test_a_sheet_of_two_encodings_is_refused(tmp_path: Path) -> None:
@@ -331,3 +338,42 @@ def test_a_sheet_of_two_encodings_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match="line 3: .*UTF-8"):
         load(tmp_path, (), Columns())
+
+
+@pytest.fixture
+def detects() -> Iterator[None]:
+    """Encodings are detected again after a test that names one."""
+    yield
+    use_encoding("")
+
+
+@pytest.mark.parametrize(
+    ("named", "word", "encoding"),
+    [("", "Größe", "utf-8"), ("", "Größe", "cp1252"), ("cp1250", "łąka", "cp1250")],
+)
+@pytest.mark.usefixtures("detects")
+def test_logs_and_judgements_are_read_in_the_named_or_detected_encoding(
+    tmp_path: Path, named: str, word: str, encoding: str
+) -> None:
+    use_encoding(named)
+
+    def file(name: str, text: str) -> Path:
+        (tmp_path / name).write_bytes(text.encode(encoding))
+        return tmp_path / name
+
+    asked = '1.2.3.4 - - [10/Oct/2026:13:55:36 +0000] "GET /p/7?q=a HTTP/1.1" 200 1 "-" "M"'
+    for log in (file("log.csv", f"query,count\n{word},2\n"), file("log.txt", f"{word}\n")):
+        assert [one.text for one in read_log([log]).queries] == [word]
+    web = read_log([file("access.log", f"{asked} {word}\n{asked}\n")], AccessLog("q", "/p/{item}"))
+    assert [one.text for one in web.queries] == ["a"]
+    judged = file("quepid.csv", f"query,docid,rating\n{word},d,2\n")
+    assert [one.text for one in read_judgements(judged, "quepid")] == [word]
+
+
+def test_json_is_utf_8_whatever_is_named(tmp_path: Path, detects: None) -> None:
+    use_encoding("cp1250")
+    log = tmp_path / "log.jsonl"
+    log.write_bytes('{"query": "Größe"}\n'.encode())
+    assert [one.text for one in read_log([log]).queries] == ["Größe"]
+    with pytest.raises(SettingsError, match="'klingon' is unknown"):
+        use_encoding("klingon")
