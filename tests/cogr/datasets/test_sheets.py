@@ -367,7 +367,7 @@ def test_logs_and_judgements_are_read_in_the_named_or_detected_encoding(
     web = read_log([file("access.log", f"{asked} {word}\n{asked}\n")], AccessLog("q", "/p/{item}"))
     assert [one.text for one in web.queries] == ["a"]
     judged = file("quepid.csv", f"query,docid,rating\n{word},d,2\n")
-    assert [one.text for one in read_judgements(judged, "quepid")] == [word]
+    assert [one.query for one in read_judgements(judged, "quepid")] == [word]
 
 
 def test_json_is_utf_8_whatever_is_named(tmp_path: Path, detects: None) -> None:
