@@ -33,9 +33,9 @@ judge and without, where a fifth of the items comes after the labels (three draw
 With --clicks: F1 and nDCG@10 with simulated clicks (`clicked`) as a signal of pairs and without, on
 test queries that have clicks, and on the same without their clicks; means of three seeds.
 
-With --curve: F1 by the number of training queries, drawn at random, without edits. Where queries
-are fewer than 200 in all, each draw is tested on another fifth of them, so that all are tested
-once; elsewhere on the first 500 test queries. --picture draws what was measured, as SVG.
+With --curve: F1 by the number of training queries, drawn at random. Where queries are fewer than
+200 in all, each draw is tested on another fifth of them, so that all are tested once; elsewhere on
+the first 500 test queries. --picture draws what was measured, as SVG.
 
 With --scale ITEMS ...: made-up shops of so many items with 2,000 training queries, each in a
 process of its own: seconds and memory to fit, to save, to open, to answer every item and a new
@@ -400,7 +400,7 @@ def _drawn(
     chosen = [train[i] for i in np.sort(rng.permutation(len(train))[:size])]
     relevant = {query.id: dataset.relevant[query.id] for query in (*chosen, *test)}
     drawn = replace(dataset, queries={"train": chosen, "dev": [], "test": test}, relevant=relevant)
-    artefact = fit(drawn, seed=seed + draw, edits=False)
+    artefact = fit(drawn, seed=seed + draw)
     means, _ = retrieval(drawn, artefact, "test")
     tested = {query.id: relevant[query.id] for query in test}
     cut, text = (
@@ -468,7 +468,7 @@ def unseen(name: str) -> Row:
     """Groups of topics, each tested after a fit to all the others."""
     dataset = load(name)
     pool = [query for queries in dataset.queries.values() for query in queries]
-    every = fit(replace(dataset, queries={"train": pool, "dev": [], "test": []}), edits=False)
+    every = fit(replace(dataset, queries={"train": pool, "dev": [], "test": []}))
     groups = topic_groups(every.sources, 0)
     f1, sure, text, expected = ([] for _ in range(4))
     for group in range(FOLDS):
@@ -581,14 +581,14 @@ def judge_gains(dataset: Dataset, model: str, kept: str, *, known: bool) -> Iter
         return found
 
     for one in new:
-        alone = fit(later(dataset, one), edits=False)
+        alone = fit(later(dataset, one))
         for name, artefact in (("", alone), (", judged", judged(alone, queries))):
             f1, cut, _ = _of_artefact(artefact, dataset, "test").T
             took(f"exact cut{name}", cut)
             took(f"rebuilt{name}", f1)
     for one in [] if known else new:
         for name, asks in (("", None), (", judged", judged)):
-            how = (one, "test", lambda data: fit(data, edits=False), asks)
+            how = (one, "test", lambda data: fit(data), asks)
             row = next(of_statistical(dataset, *how))
             took(f"update{name}", np.array([row["f1"]] * len(queries)))
     for name, draws in found.items():

@@ -2,7 +2,7 @@
 
 A ranker gives every item a probability of being relevant to a query (`ranking`). Items get keywords
 (`item_keywords`). A query gets the keywords that retrieve its probable items (`keyword_selection`).
-Boosted trees edit that set (`edits`). Weights and ordering keywords rank the retrieved items
+Weights and ordering keywords rank the retrieved items
 (`keyword_weights`), and a confidence says how good the set is. `fitting` makes the `artefact` and
 calibrates it, `storage` keeps it, and `generator` answers from it. `stacking` adds earlier snapshot
 pairs as evidence.

@@ -8,9 +8,9 @@ its F1. A line through its logit, and how near the labels are, straighten it (`C
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, pairwise
@@ -23,7 +23,6 @@ from cogr.keywords import folded, query_keywords, self_keyword
 from cogr.matching.mirror import Mirror
 from cogr.metrics import f1_of
 from cogr.records import Item, Query
-from indexers.generators.statistical.edits import Editor, EditState, QueryToEdit, edit_states
 from indexers.generators.statistical.item_keywords import (
     PHRASE_WORDS,
     PHRASES,
@@ -164,15 +163,15 @@ class PairEvidence(Evidence, Protocol):
     def retrieved(self, query: Query) -> Sequence[Ints]: ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class Artefact:
     """A fitted ranker, an item index, and the rules that turn the ranker's results into keywords.
+    Once made it does not change.
 
     Attributes:
         queries: the training queries, their texts `folded`.
         relevance: 0/1, (training queries, items).
         item_ids: ids, in the order of the rows of `index`.
-        editor: edits of selected sets; None where they gain nothing.
         judged: what a judge said of known queries; None without one.
         stack: earlier pairs as evidence; None where there are none, or they gain nothing.
     """
@@ -185,14 +184,14 @@ class Artefact:
     item_ids: Sequence[str]
     digests: Sequence[str]
     facts: Mapping[str, Any]
-    editor: Editor | None = None
     judged: Evidence | None = None
     stack: PairEvidence | None = None
 
     def changed(self, **parts: object) -> Artefact:
-        """The artefact with some parts replaced. What it has computed already is kept."""
+        """A copy with some parts replaced. What has been computed already is kept."""
         twin = copy(self)
-        vars(twin).update(parts)
+        for name, part in parts.items():
+            setattr(twin, name, part)
         return twin
 
     @cached_property
@@ -326,7 +325,7 @@ class Artefact:
         alone = self.changed(stack=None)
         scored = alone.probabilities(queries)
         selections = [
-            alone.chosen(query, *pair) for query, pair in zip(queries, scored, strict=True)
+            alone.selected(query, *pair) for query, pair in zip(queries, scored, strict=True)
         ]
         return [[self.keywords.keywords[n] for n in one.keywords] for one in selections]
 
@@ -365,7 +364,7 @@ class Artefact:
         own = self_keyword(query.text)
         number = self.keywords.ids.find(own)
         owners = self.keywords.owners(own, anchors=self.row_of(query) < 0)
-        selection = self.chosen(query, items, p)
+        selection = self.selected(query, items, p)
         retrieved = self.keywords.writable.covered(selection.keywords, owners)
         # A text keeps weight 1 when it finds nothing, or only the training query's own anchors.
         words = [*([number] if owners.size else []), *selection.keywords]
@@ -423,9 +422,9 @@ class Artefact:
         """
         proposals, alone = [], self.changed(stack=None)
         for query, (items, p) in zip(queries, alone.probabilities(queries), strict=True):
-            best = alone.chosen(query, items, p)
+            best = alone.selected(query, items, p)
             others = (alone.selected(query, items, p, share) for share in _EXPECTATIONS)
-            sets = (proposals.keywords for proposals in chain([best], others))
+            sets = (one.keywords for one in chain([best], others))
             numbers = list(dict.fromkeys(chain.from_iterable(sets)))[:size]
             dense = self._dense(items, p)
             owners = self.keywords.writable.owners
@@ -437,49 +436,6 @@ class Artefact:
             )
         return proposals
 
-    def chosen(self, query: Query, items: Ints, p: Floats) -> Selection:
-        """The keywords that retrieve, after any edit."""
-        # A new query with the text of a training query is not edited: half of its p is labels, and
-        # the edits were not learned on such p.
-        selection = self.selected(query, items, p)
-        row = self.row_of(query)
-        if self.editor is None or (row < 0 and folded(query.text) in self._texts):
-            return selection
-        (state,) = self.edit_states([query], [(items, p)], [selection])
-        keywords = self.editor.edited(state, row, K_MAX)
-        retrieved = self.keywords.writable.covered(keywords, state.forced)
-        hits = float(p[np.isin(items, retrieved)].sum())
-        value = f1_of(hits, retrieved.size, state.expected)
-        return replace(selection, keywords=keywords, value=value)
-
-    def edit_states(
-        self,
-        queries: Sequence[Query],
-        scored: Sequence[tuple[Ints, Floats]],
-        selections: Sequence[Selection] | None = None,
-    ) -> Iterator[EditState]:
-        """What may be edited of each query's selected set (`selections`, else selected here)."""
-        texts = [*map(self.text_of, queries)]
-        rows = [self.row_of(query) for query in queries]
-        sets = selections or [
-            self.selected(query, *one) for query, one in zip(queries, scored, strict=True)
-        ]
-        asked = [
-            QueryToEdit(
-                items,
-                p,
-                self.expected_relevant(query, p),
-                one.keywords,
-                self.keywords.owners(self_keyword(text), anchors=row < 0),
-                self.keywords.ids.find(self_keyword(text)),
-            )
-            for query, text, row, (items, p), one in zip(
-                queries, texts, rows, scored, sets, strict=True
-            )
-        ]
-        batch = self.index.batch(texts, rows)
-        yield from edit_states(self.sources, self.keywords.writable, batch, asked, self.costs)
-
     def selected(
         self,
         query: Query,
@@ -488,8 +444,8 @@ class Artefact:
         share: float = 1.0,
         banned: Sequence[int] = (),
     ) -> Selection:
-        """S_q before any edit and without `banned` keywords, for `share` of the relevant items that
-        are expected.
+        """The keywords that retrieve, without `banned` ones, for `share` of the expected relevant
+        items.
         """
         # A training query's own anchor belongs to exactly its relevant items, so it must be neither
         # chosen nor counted.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,27 +19,13 @@ from cogr.keywords import NORMALISER, folded, self_keyword
 from cogr.metrics import f1_of
 from cogr.records import Dataset, Query
 from indexers.generators.statistical import FOLDS, MIN_QUERIES, READABILITY
-from indexers.generators.statistical.artefact import (
-    K_MAX,
-    Artefact,
-    calibrate,
-    item_digest,
-)
-from indexers.generators.statistical.edits import (
-    MAX_KEYWORDS,
-    MAX_QUERIES,
-    Editor,
-    EditState,
-    fit_editor,
-)
-from indexers.generators.statistical.edits import MIN_EDIT_QUERIES as MIN_EDITED
+from indexers.generators.statistical.artefact import Artefact, calibrate, item_digest
 from indexers.generators.statistical.item_keywords import (
     assemble,
     item_anchors,
     item_phrases,
 )
-from indexers.generators.statistical.keyword_selection import Floats64 as Floats64
-from indexers.generators.statistical.keyword_selection import Selection
+from indexers.generators.statistical.keyword_selection import Floats64, Selection
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.ranking.features import CandidatePairs, candidates
 from indexers.generators.statistical.ranking.hidden_topics import hidden_candidates, topic_groups
@@ -60,15 +45,12 @@ MAX_TRAINED = 3000
 HIDDEN_SHARE = 0.5
 """Share of the training queries whose clicks the fit hides, since new queries have none."""
 
-_BATCH = 64
-
 
 def fit(
     dataset: Dataset,
     *,
     language: str = "english",
     seed: int = 0,
-    edits: bool = True,
     pair_signals: Sequence[str] = (),
     encoder: Encoder | None = None,
 ) -> Artefact:
@@ -78,7 +60,6 @@ def fit(
         dataset: items, training queries, relevance.
         language: Snowball algorithm for stems and stop words, see `indexers.text.Analyser`.
         seed: of sampling, folds and boosting; the same data and seed give the same artefact.
-        edits: whether selected sets are edited, where that gains F1 out of fold.
         pair_signals: numbers of (query, item) pairs that the ranker learns from, such as clicks.
         encoder: text encoder whose vectors the ranker learns from.
 
@@ -114,9 +95,6 @@ def fit(
     }
     ids, digests = [item.id for item in dataset.items], [item_digest(one) for one in dataset.items]
     artefact = Artefact(index, queries, relevance, training.ranker, keywords, ids, digests, facts)
-    if edits and training.rows.size >= MIN_EDITED:
-        editor, facts["edits"] = _learned_edits(artefact, training, seed)
-        artefact = artefact.changed(editor=editor)
     facts.update(assess(artefact, training, seed))
     return artefact.changed(index=index.seeing(pair_numbers))
 
@@ -159,34 +137,6 @@ def _trained(
 def unclicked(queries: Sequence[Query], seed: int) -> frozenset[str]:
     """Texts of the training queries whose clicks the fit hides, by the hash of their ids."""
     return frozenset(query.text for query in queries if place(query.id, seed) < HIDDEN_SHARE)
-
-
-def _learned_edits(
-    fitted: Artefact, training: _Training, seed: int
-) -> tuple[Editor | None, dict[str, float]]:
-    """An editor, where it gains F1, and its figures; learned from the ranker's training queries
-    first, then from others.
-    """
-    trained, pairs = training.rows, training.pairs
-    bounds = pairwise(np.searchsorted(pairs.query, np.arange(trained.size + 1)))
-    scored = [(pairs.item[a:b], training.p[a:b]) for a, b in bounds]
-    rng = np.random.default_rng(seed)
-    known = dict(zip(trained.tolist(), scored, strict=True))
-    others = np.setdiff1d(np.arange(len(fitted.queries)), trained)
-    order = np.concatenate([rng.permutation(trained), rng.permutation(others)])[:MAX_QUERIES]
-    states: list[EditState] = []
-    for at in range(0, order.size, _BATCH):
-        rows = order[at : at + _BATCH].tolist()
-        queries = [fitted.queries[row] for row in rows]
-        edited = (
-            [known[row] for row in rows]
-            if all(row in known for row in rows)
-            else fitted.probabilities(queries)
-        )
-        states += fitted.edit_states(queries, edited)
-        if sum(int(state.chosen.sum()) for state in states) > MAX_KEYWORDS:
-            break
-    return fit_editor(states, order[: len(states)], fitted.relevance, K_MAX, seed)
 
 
 def _relevance(dataset: Dataset) -> Csr:
@@ -241,7 +191,9 @@ def assess(artefact: Artefact, training: _Training, seed: int) -> dict[str, obje
     queries = [artefact.queries[row] for row in rows[drawn]]
     relevant = [relevance[row].indices for row in rows[drawn]]
     scored, known = artefact.scored_queries(queries)
-    selections = [artefact.chosen(query, *one) for query, one in zip(queries, scored, strict=True)]
+    selections = [
+        artefact.selected(query, *one) for query, one in zip(queries, scored, strict=True)
+    ]
     kinds = [(*artefact.f1_of(queries, selections, relevant), known)]
     selections, known = _of_hidden(artefact, training, drawn)
     kinds.append((*artefact.f1_of(queries, selections, relevant), known))
@@ -260,7 +212,7 @@ def _of_hidden(
     artefact: Artefact, training: _Training, drawn: Ints
 ) -> tuple[list[Selection], Floats64]:
     """What training queries get as if their topics had no labels, and the gate's logit of each; no
-    anchor of their topics is chosen, and nothing is edited.
+    anchor of their topics is chosen.
 
     Args:
         drawn: places in `training.rows`, ascending.

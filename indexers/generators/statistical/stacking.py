@@ -164,7 +164,7 @@ def stacked(
     queries, relevant = zip(*((one.query, one.relevant) for one in examples), strict=True)
     with_it = artefact.changed(stack=stack)
     scored, known = with_it.scored_queries(queries)
-    selections = [with_it.chosen(query, *one) for query, one in zip(queries, scored, strict=True)]
+    selections = [with_it.selected(query, *one) for query, one in zip(queries, scored, strict=True)]
     calibration = calibrate(*with_it.f1_of(queries, selections, relevant), known)
     return artefact.changed(stack=replace(stack, calibration=calibration))
 

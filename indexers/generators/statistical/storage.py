@@ -31,7 +31,6 @@ from cogr.records import Query
 from cogr.store import Store, storage_errors
 from indexers.generators.cache import read_table
 from indexers.generators.statistical.artefact import Artefact
-from indexers.generators.statistical.edits import Editor
 from indexers.generators.statistical.item_keywords import ItemKeywords
 from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.ranking.matrices import Csr, filled
@@ -136,12 +135,12 @@ def open_artefact(store: Store, encoder: Encoder | None = None) -> Artefact:
     relevance = _matrix(files, "relevance", (len(queries), n))
     item_keywords = ItemKeywords(keywords, owned[0], owned[1], owned[2], n)
     parts = (index, queries, relevance, ranker, item_keywords, ids, digests, facts)
-    return Artefact(*parts, _editor(files))
+    return Artefact(*parts)
 
 
 def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
     index, owned = artefact.index, artefact.keywords
-    ranker, editor = artefact.ranker, artefact.editor
+    ranker = artefact.ranker
     return {
         "items.parquet": _parquet(id=artefact.item_ids, digest=artefact.digests),
         "queries.parquet": _parquet(
@@ -170,8 +169,6 @@ def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
         **_extra("cold", ranker.cold),
         **_extra("hidden", ranker.hidden),
         "hidden.folds.npy": ranker.hidden.folds if ranker.hidden else np.zeros(0, np.int64),
-        **({"edits.folds.npy": editor.folds} if editor else {}),
-        **_boosters("edits", editor.models if editor else ()),
     }
 
 
@@ -210,12 +207,6 @@ def _extra_ranker(files: Mapping[str, Data], name: str, folds: NDArray[Any]) -> 
     if f"{name}.linear.npy" not in files:
         return None
     return Ranker(_models(files, name), _array(files[f"{name}.linear.npy"]), folds)
-
-
-def _editor(files: Mapping[str, Data]) -> Editor | None:
-    if "edits.folds.npy" not in files:
-        return None
-    return Editor(_models(files, "edits"), _array(files["edits.folds.npy"]))
 
 
 def _boosters(name: str, models: Sequence[Any]) -> dict[str, bytes]:

@@ -154,9 +154,9 @@ class QueryBatch:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class TextIndex:
-    """The matrices of the items.
+    """The matrices of the items. Once made they do not change.
 
     Attributes:
         vocabulary: term -> column.
@@ -180,9 +180,9 @@ class TextIndex:
     pair_signals: PairSignals = field(default_factory=PairSignals)
 
     def seeing(self, pair_signals: PairSignals) -> TextIndex:
-        """The same index with these numbers of pairs. What it has computed already is kept."""
+        """A copy with these numbers of pairs. What has been computed already is kept."""
         twin = copy(self)
-        vars(twin)["pair_signals"] = pair_signals
+        twin.pair_signals = pair_signals
         return twin
 
     @classmethod

@@ -44,7 +44,7 @@ def measured(fitted: Artefact, asked: Dataset) -> tuple[float, float, float]:
     queries = asked.queries["test"]
     relevant = [np.array([fitted.numbers[i] for i in asked.relevant[q.id]]) for q in queries]
     scored = fitted.probabilities(queries)
-    chosen = [fitted.chosen(query, *one) for query, one in zip(queries, scored, strict=True)]
+    chosen = [fitted.selected(query, *one) for query, one in zip(queries, scored, strict=True)]
     _, f1 = fitted.f1_of(queries, chosen, relevant)
     confidence = [answer.confidence for answer in fitted.answers(queries)]
     text = bm25(asked, "test").row(asked, "test")["f1"]
