@@ -25,7 +25,8 @@ from typing import IO, Any, BinaryIO
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from cogr.errors import LockedError, ServiceError, StorageError, masked
+from cogr.errors import LockedError, ServiceError, StorageError
+from cogr.redaction import masked
 
 HALF_WRITTEN = 3600.0
 """Seconds after which a temporary file has no writer any more."""

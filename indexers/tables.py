@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cogr import __version__
-from cogr.errors import MissingExtraError, visible
+from cogr.errors import MissingExtraError
+from cogr.redaction import visible
 from cogr.store import Store
 
 if TYPE_CHECKING:

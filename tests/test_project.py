@@ -37,6 +37,11 @@ def test_importing_loads_nothing_heavy(module: str) -> None:
     assert ended.stdout.strip() == "[]"
 
 
+def test_the_expander_needs_no_celery() -> None:
+    code = "import sys; sys.modules.update(celery=None, kombu=None); import ops.expander.app"
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0
+
+
 def test_functions_are_small() -> None:
     sizes = [
         (f"{path.name}:{node.name}", (node.end_lineno or 0) - node.lineno + 1)

@@ -20,7 +20,8 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validat
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as UnreadableError
 
-from cogr.errors import SettingsError, learn, learn_address
+from cogr.errors import SettingsError
+from cogr.redaction import learn, learn_address
 from cogr.settings.indexing import (
     DatasetSettings,
     GeneratorSettings,

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal, Self
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 
 from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from cogr.errors import GeneratorError
+from cogr.errors import GeneratorError, SettingsError
 from cogr.prompts import ItemVariant, QueryVariant, Template, read_templates
 from cogr.records import Side
 from cogr.settings.table import SettingsTable, check_url, http_url, usable_path
@@ -312,6 +312,10 @@ _TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_che
 _OPTIONS = {"redis": (), "rediss": _TLS, "unix": ("db",)}
 
 
+KEY_PREFIX = "cogr"
+"""All keys in Redis begin with it."""
+
+
 class RedisSettings(SettingsTable):
     """Redis or Valkey: the broker of task messages between the coordinator and its workers, and the
     cache of the expander.
@@ -327,6 +331,21 @@ class RedisSettings(SettingsTable):
     password: SecretStr | None = Field(
         None, description="For a URL without one: COGR_REDIS__PASSWORD; never printed"
     )
+
+    @property
+    def address(self) -> str:
+        """The URL with its password. Raises SettingsError when there is none."""
+        if not self.url:
+            raise SettingsError(
+                "Workers need a broker, and redis.url is not set: run cogr-ops redis start, then "
+                "set redis.url or COGR_REDIS__URL."
+            )
+        if not self.password:
+            return self.url
+        parts = urlsplit(self.url)
+        user, _, host = parts.netloc.rpartition("@")
+        secret = quote(self.password.get_secret_value(), safe="")
+        return urlunsplit(parts._replace(netloc=f"{user}:{secret}@{host}"))
 
     @field_validator("url")
     @classmethod

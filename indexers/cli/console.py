@@ -29,8 +29,9 @@ from rich.console import Console
 from typer import Option
 
 from cogr import __version__
-from cogr.errors import INTERRUPTED, CogrError, learn_words
+from cogr.errors import INTERRUPTED, CogrError
 from cogr.records import Side
+from cogr.redaction import learn_words
 from cogr.settings.indexing import GeneratorName
 from indexers.telemetry import logs
 from indexers.telemetry.terminal import console_of

@@ -21,8 +21,9 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from cogr.errors import GeneratorError, MissingExtraError, ServiceError, masked
+from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.prompts import Prompt, render
+from cogr.redaction import masked
 from cogr.settings.indexing import Sampling
 from cogr.snapshots import open_snapshot
 from cogr.store import Store, file_sha256

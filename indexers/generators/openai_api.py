@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
-from cogr.errors import CogrError, GeneratorError, ServiceError, learn, masked
+from cogr.errors import CogrError, GeneratorError, ServiceError
+from cogr.redaction import learn, masked
 from cogr.settings.indexing import Sampling
 from cogr.settings.table import check_url
 from indexers.generators import (

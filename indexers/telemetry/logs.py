@@ -21,7 +21,7 @@ from typing import Any
 
 from pythonjsonlogger.json import JsonFormatter
 
-from cogr.errors import masked, one_line, visible
+from cogr.redaction import masked, one_line, visible
 from cogr.settings.serving import LogSettings
 
 PACKAGES = ("cogr", "indexers", "trainers", "ops")

@@ -26,8 +26,8 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.text import Text
 
-from cogr.errors import visible
 from cogr.records import Advance
+from cogr.redaction import visible
 from indexers.telemetry import logs
 
 PIPED_WIDTH = 120

@@ -21,7 +21,8 @@ from rich.console import Console
 from typer import Option
 
 from cogr import __version__
-from cogr.errors import CheckFailedError, CogrError, masked
+from cogr.errors import CheckFailedError, CogrError
+from cogr.redaction import masked
 from cogr.settings import load_settings
 from indexers.cli import console
 from indexers.cli.console import Call, JsonOption, common_options

@@ -53,11 +53,14 @@ def shadow(
     Only reads; shoppers notice nothing. --json also has the results of every query. Ends with
     status 1 where no hit of one search has the id of an item, or what serves is not a whole pair.
     """
-    from cogr.datasets.query_logs import AccessLog, read_log, sample
+    from cogr.datasets.access_logs import AccessLog
+    from cogr.datasets.query_logs import read_log, sample
     from indexers.backends import connect
     from indexers.serving import what_serves
     from indexers.telemetry.terminal import progress_bar
-    from ops.shadow import SERVED, Body, ExpanderClient, Search, replay, rows, strangers, summary
+    from ops.shadow import ExpanderClient, Search, replay
+    from ops.shadow.bodies import SERVED, Body
+    from ops.shadow.summary import rows, strangers, summary
 
     today = Body.read(present, keywords=False)
     other = SERVED if candidate is None else Body.read(candidate, keywords=True)

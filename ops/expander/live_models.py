@@ -15,7 +15,8 @@ from indexers.backends import Pair
 from indexers.generators import EndpointGenerator
 from indexers.live import MODEL_SECONDS, LiveModel, live_model
 from indexers.workspace import Workspace
-from ops.expander.upstream import MODEL_CONCURRENCY, Metrics, Upstream
+from ops.expander.metrics import Metrics
+from ops.expander.upstream import MODEL_CONCURRENCY, Upstream
 
 log = logging.getLogger(__name__)
 

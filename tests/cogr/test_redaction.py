@@ -8,7 +8,8 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from cogr.errors import ServiceError, learn, learn_words, masked, one_line, visible
+from cogr.errors import ServiceError
+from cogr.redaction import learn, learn_words, masked, one_line, visible
 
 
 @pytest.mark.parametrize(

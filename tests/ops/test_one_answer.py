@@ -23,7 +23,8 @@ from indexers.generators.statistical import fitting, new_items
 from indexers.release import release
 from indexers.search import Searcher, search
 from indexers.workspace import Workspace
-from ops.shadow import SERVED, ExpanderClient, Search
+from ops.shadow import ExpanderClient, Search
+from ops.shadow.bodies import SERVED
 from tests.indexers.backends.opensearch_worlds import prefix_of
 from tests.ops.expander.expander_worlds import Running, running
 from tests.shops import read_jsonl, rebuild_here, write_jsonl, write_sample_part

@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cogr.datasets.query_logs import IMPRESSIONS, database, json_id, load
+from cogr.datasets.ubi import IMPRESSIONS, database, json_id, load
 from cogr.errors import DataError
 
 _SESSION_MS = 30 * 60 * 1000

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from cogr import __version__
 from cogr.datasets import LINEAGE
-from cogr.datasets.query_logs import AccessLog
+from cogr.datasets.access_logs import AccessLog
 from cogr.errors import DataError
 from cogr.keywords import query_key
 from cogr.privacy import QueryFilter

@@ -18,15 +18,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from cogr.errors import (
-    CogrError,
-    MissingExtraError,
-    ServiceError,
-    SettingsError,
-    UserError,
-    learn_address,
-)
+from cogr.errors import CogrError, MissingExtraError, ServiceError, SettingsError, UserError
 from cogr.matching.bm25 import BM25
+from cogr.redaction import learn_address
 from cogr.settings.serving import OpenSearchSettings
 
 _TRANSIENT = {429, 502, 503, 504}

@@ -12,21 +12,20 @@ import hashlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cogr.errors import MissingExtraError, ServiceError, SettingsError, masked
+from cogr.errors import MissingExtraError, ServiceError
 from cogr.records import Side
-from cogr.settings.indexing import GeneratorSettings, RedisSettings
+from cogr.redaction import masked
+from cogr.settings.indexing import KEY_PREFIX, GeneratorSettings, RedisSettings
 
 if TYPE_CHECKING:
     from celery import Celery
 
 TASK = "cogr.shard"
 """The name of the only task."""
-PREFIX = "cogr"
-"""All keys in Redis begin with it."""
 _TIMEOUT = 10.0
 """Seconds to wait for a connection or an answer."""
 VISIBILITY_SECONDS = 3600.0
@@ -59,21 +58,6 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def url_of(redis: RedisSettings) -> str:
-    """The broker's address with its password. Raises SettingsError when redis.url is not set."""
-    if not redis.url:
-        raise SettingsError(
-            "Workers need a broker, and redis.url is not set: run cogr-ops redis start, then set "
-            "redis.url or COGR_REDIS__URL."
-        )
-    if not redis.password:
-        return redis.url
-    parts = urlsplit(redis.url)
-    user, _, host = parts.netloc.rpartition("@")
-    secret = quote(redis.password.get_secret_value(), safe="")
-    return urlunsplit(parts._replace(netloc=f"{user}:{secret}@{host}"))
-
-
 def make_app(redis: RedisSettings) -> Celery:
     """The Celery application of coordinator and workers; connects to nothing yet. Raises
     MissingExtraError and SettingsError.
@@ -82,13 +66,13 @@ def make_app(redis: RedisSettings) -> Celery:
         raise MissingExtraError("A rebuild on workers", "fleet")
     from celery import Celery
 
-    url = url_of(redis)
+    url = redis.address
     app = Celery("cogr", set_as_current=False)
     app.conf.update(
         broker_url=_kombu_url(url),
         broker_transport_options={
             "visibility_timeout": VISIBILITY_SECONDS,
-            "global_keyprefix": f"{PREFIX}:",
+            "global_keyprefix": f"{KEY_PREFIX}:",
             "socket_timeout": _TIMEOUT,
             "socket_connect_timeout": _TIMEOUT,
             "socket_keepalive": True,
@@ -148,7 +132,7 @@ def check_writable(connection: Any) -> None:
 
 def printable(redis: RedisSettings) -> str:
     """The broker's address, without user, password and options."""
-    return masked(url_of(redis)).partition("?")[0]
+    return masked(redis.address).partition("?")[0]
 
 
 class Broker:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from cogr.datasets.access_logs import AccessLog
 from cogr.datasets.changes import changes_of_log
-from cogr.datasets.query_logs import AccessLog, QueryLog, Searched, database, load, sample
+from cogr.datasets.query_logs import QueryLog, Searched, sample
 from cogr.datasets.query_logs import read_log as read_whole_log
+from cogr.datasets.ubi import database, load
 from cogr.errors import DataError
 from tests.shops import write_jsonl
 

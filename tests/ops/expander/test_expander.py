@@ -23,7 +23,8 @@ from indexers.release import release
 from ops.expander.app import OneAnswer
 from ops.expander.expander import Expander, Follower, make_parts
 from ops.expander.live_models import Models
-from ops.expander.upstream import Metrics, UnavailableError, Upstream
+from ops.expander.metrics import Metrics
+from ops.expander.upstream import UnavailableError, Upstream
 from tests.commands import program
 from tests.documents import examples
 from tests.ops.expander.expander_worlds import (

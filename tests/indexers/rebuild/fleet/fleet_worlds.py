@@ -60,7 +60,7 @@ class Fleet:
         """
         values = {"redis.url": str(self.redis.url), **self.settings, **more}
         constants = {name: values.pop(name, usual) for name, usual in CONSTANTS.items()}
-        constants["indexers.rebuild.fleet.broker.PREFIX"] = self.prefix
+        constants["indexers.rebuild.fleet.broker.KEY_PREFIX"] = self.prefix
         faults = {name: values.pop(name) for name in FAULTS if name in values}
         faulty = ("tests.indexers.faulty", json.dumps(faults)) if faults else ()
         sets = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]

@@ -10,7 +10,7 @@ from redis import Redis
 
 from cogr.errors import ServiceError, SettingsError
 from cogr.settings.indexing import GeneratorSettings, RedisSettings
-from indexers.rebuild.fleet.broker import Broker, Message, make_app, printable, queue_of, url_of
+from indexers.rebuild.fleet.broker import Broker, Message, make_app, printable, queue_of
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_one_url_says_all_to_broker_and_cache(
 ) -> None:
     redis = RedisSettings(url=url)
     assert make_app(redis).conf.broker_url == broker
-    client: Any = Redis.from_url(url_of(redis))
+    client: Any = Redis.from_url(redis.address)
     assert client.connection_pool.connection_kwargs.get("db", 0) == database
     assert printable(redis) == (shown or "unix:///run/v.sock")
 
@@ -43,7 +43,7 @@ def test_one_url_says_all_to_broker_and_cache(
 )
 def test_a_password_may_be_given_apart(url: str, user: str | None, shown: str) -> None:
     redis = RedisSettings.model_validate({"url": url, "password": "p@s/w:d%"})
-    client: Any = Redis.from_url(url_of(redis))
+    client: Any = Redis.from_url(redis.address)
     options = client.connection_pool.connection_kwargs
     assert (options["password"], options.get("username"), options["db"]) == ("p@s/w:d%", user, 2)
     assert f"{user or ''}:p%40s%2Fw%3Ad%25@" in make_app(redis).conf.broker_url

@@ -2,36 +2,23 @@
 keywords, and the answers compared. It changes no index; shoppers notice nothing. Means are over
 searches, so a query that was asked ten times weighs ten times as much; latencies are over distinct
 queries, since each is sent once.
-
-A request body has placeholders, which are filled after the JSON is parsed, so that a query can't
-become syntax. `{{query}}` inside of any string becomes the query's text. A string that is
-`{{clause}}` becomes the OpenSearch query that matches the keywords with their weights, and
-`{{clause FIELD}}` the same over another field. `{{blend}}` becomes the clause of the expander's
-answer, which is what serves: keywords and literal matches first, then what more the text finds.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import urllib3
 
 from cogr.datasets.query_logs import Searched
-from cogr.datasets.reading import Place, json_object, lines
-from cogr.errors import DataError, ServiceError, UserError
-from cogr.metrics import Figures
+from cogr.errors import ServiceError, UserError
 from indexers.backends.opensearch.client import Cluster, service_error
 from indexers.backends.opensearch.indexes import IndexState
-from indexers.backends.opensearch.search import KEYWORDS as FIELD
-from indexers.backends.opensearch.search import query_body
+from ops.shadow.bodies import NOTHING, SERVED, Body
 
 IN_A_ROW = 10
 """Failed queries in a row after which a replay ends, because that means an outage; all of them in
@@ -147,7 +134,7 @@ class Search:
         """Ids of the items with every word of the query in one field of the body, `MAX_LITERAL` at
         most. Raises as `ask`.
         """
-        fields = list(dict.fromkeys(_fields(self.body.template)))
+        fields = self.body.fields
         if not fields or self.index is None:
             return []
         words = {"query": query, "fields": fields, "operator": "and", "lenient": True}
@@ -249,199 +236,3 @@ def replay(
             done.failed[error.reason] += 1
         advance(1)
     return done
-
-
-QUERY = "{{query}}"
-_CLAUSE = re.compile(r"\{\{clause(?: ([^\s{}]+))?\}\}")
-_BLEND = "{{blend}}"
-
-
-NOTHING: Mapping[str, Any] = {"keywords": (), "weights": (), "clause": {"match_none": {}}}
-"""What an expander would answer to a query without keywords."""
-
-
-@dataclass(frozen=True)
-class Body:
-    """A request body with placeholders, and where it comes from."""
-
-    template: Mapping[str, Any]
-    source: str
-
-    @classmethod
-    def read(cls, path: Path, *, keywords: bool) -> Body:
-        """From a JSON file; with `keywords` it must ask for them, else for the query. Raises
-        DataError.
-        """
-        if not path.is_file():
-            raise DataError(
-                f"The request body {path} is not there; write the JSON of a search with {QUERY} "
-                "in it."
-            )
-        text = "\n".join(line for _, line in lines(path))
-        try:
-            body = cls(json_object(json.loads(text), Place(path, 1)), str(path))
-        except json.JSONDecodeError as error:
-            place = Place(path, error.lineno)
-            raise DataError(
-                f"{place}: this is not JSON ({error.msg}); write the body of one search, "
-                "placeholders in quotes."
-            ) from error
-        strings = list(_strings(body.template))
-        if keywords and not any(text == _BLEND or _CLAUSE.fullmatch(text) for text in strings):
-            raise DataError(
-                f'{path} has no "{{{{clause}}}}"; put it where the clause of the keywords belongs.'
-            )
-        if not keywords and not any(QUERY in text for text in strings):
-            raise DataError(f"{path} has no {QUERY}; put it where the query's text belongs.")
-        return body
-
-    def fill(self, query: str, expansion: Mapping[str, Any]) -> dict[str, Any]:
-        """The body for one query and the expander's answer to it."""
-        filled: dict[str, Any] = _fill(self.template, query, expansion)
-        return filled
-
-
-SERVED = Body({"query": _BLEND}, "the expander's clause")
-"""The default body: what serves."""
-
-
-def _fill(value: Any, query: str, expansion: Mapping[str, Any]) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _fill(inner, query, expansion) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_fill(inner, query, expansion) for inner in value]
-    if not isinstance(value, str):
-        return value
-    if value == _BLEND:
-        return expansion["clause"]
-    if clause := _CLAUSE.fullmatch(value):
-        keywords = dict(zip(expansion["keywords"], expansion["weights"], strict=True))
-        return query_body(keywords, clause[1] or FIELD)
-    return value.replace(QUERY, query)
-
-
-def _fields(value: Any) -> Iterator[str]:
-    """The fields that the matches of a body read."""
-    for inner in value if isinstance(value, list) else ():
-        yield from _fields(inner)
-    for key, inner in value.items() if isinstance(value, Mapping) else ():
-        if key in ("match", "match_phrase"):
-            yield from inner
-        elif key == "fields":
-            yield from (str(name).partition("^")[0] for name in inner)
-        else:
-            yield from _fields(inner)
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list):
-        for inner in value.values() if isinstance(value, Mapping) else value:
-            yield from _strings(inner)
-
-
-def strangers(done: Replayed, known: Callable[[str], bool] | None) -> list[str]:
-    """The sides, "today" and "with keywords", that have hits but none with a known id: of an item,
-    or without knowledge of the items one that the other side finds, or that was clicked.
-    """
-    old = {id_ for one in done.compared for id_ in one.present.ids}
-    new = {id_ for one in done.compared for id_ in one.candidate.ids}
-    clicked = {id_ for one in done.compared for id_ in one.searched.clicked}
-    sides = {"today": (old, new), "with keywords": (new, old)}
-    return [
-        name
-        for name, (ids, other) in sides.items()
-        if ids and not (any(map(known, ids)) if known else ids & (other | clicked))
-    ]
-
-
-_SHOWN = 20
-Share = Callable[[SearchAnswer, Compared], float]
-
-
-def summary(done: Replayed) -> dict[str, Any]:
-    """The report of a replay that has an answer."""
-    compared = done.compared
-    sources = Counter[str]()
-    for one in compared:
-        sources[one.candidate.source] += one.searched.count
-    return {
-        "searches": sum(one.searched.count for one in compared),
-        "queries": len(compared),
-        "failed": dict(done.failed),
-        "overlap": _mean(compared, lambda one: one.overlap),
-        "clicked": _shares([one for one in compared if one.searched.clicked], _recall),
-        "literal": _shares([one for one in compared if one.literal], lambda one, _: one.kept),
-        "zero_results": _zero_results(compared),
-        "sources": dict(sources.most_common()),
-        "milliseconds": {
-            "present": _milliseconds([one.present.seconds for one in compared]),
-            "candidate": _milliseconds([one.candidate.seconds for one in compared]),
-            "expanding": _milliseconds([one.candidate.expanding for one in compared]),
-        },
-    }
-
-
-def rows(done: Replayed) -> list[dict[str, Any]]:
-    """Every query with both answers, those that differ most first."""
-    lines = [
-        {
-            "query": one.searched.text,
-            "searches": one.searched.count,
-            "overlap": round(one.overlap, 6),
-            "source": one.candidate.source,
-            "present": list(one.present.ids),
-            "candidate": list(one.candidate.ids),
-            "clicked": sorted(one.searched.clicked),
-        }
-        for one in done.compared
-    ]
-    return sorted(lines, key=lambda row: (row["overlap"], -row["searches"], row["query"]))
-
-
-def _mean(compared: Sequence[Compared], value: Callable[[Compared], float]) -> dict[str, float]:
-    values = np.array([value(one) for one in compared], np.float64)
-    weights = np.array([one.searched.count for one in compared], np.float64)
-    figures = Figures(tuple(one.searched.text for one in compared), {"mean": values}, weights)
-    return {
-        "mean": round(figures.means["mean"], 6),
-        "error": round(figures.standard_errors["mean"], 6),
-    }
-
-
-def _recall(answer: SearchAnswer, one: Compared) -> float:
-    return len(one.searched.clicked.intersection(answer.ids)) / len(one.searched.clicked)
-
-
-def _shares(compared: Sequence[Compared], share: Share) -> dict[str, Any] | None:
-    if not compared:
-        return None
-
-    def gain(one: Compared) -> float:
-        return share(one.candidate, one) - share(one.present, one)
-
-    return {
-        "queries": len(compared),
-        "present": _mean(compared, lambda one: share(one.present, one)),
-        "candidate": _mean(compared, lambda one: share(one.candidate, one)),
-        "difference": _mean(compared, gain),
-    }
-
-
-def _zero_results(compared: Sequence[Compared]) -> dict[str, Any]:
-    gained = [one for one in compared if one.candidate.ids and not one.present.ids]
-    lost = [one for one in compared if one.present.ids and not one.candidate.ids]
-    return {
-        "present": _mean(compared, lambda one: float(not one.present.ids)),
-        "candidate": _mean(compared, lambda one: float(not one.candidate.ids)),
-        "gained_searches": sum(one.searched.count for one in gained),
-        "lost_searches": sum(one.searched.count for one in lost),
-        "gained": [one.searched.text for one in gained[:_SHOWN]],
-        "lost": [one.searched.text for one in lost[:_SHOWN]],
-    }
-
-
-def _milliseconds(seconds: Sequence[float]) -> dict[str, float]:
-    p50, p95 = np.percentile(np.array(seconds) * 1000, [50, 95])
-    return {"p50": round(float(p50), 3), "p95": round(float(p95), 3)}
