@@ -87,6 +87,7 @@ def from_clicks(
     from trainers.labels.from_clicks import labels_from_clicks
 
     logs.begin(verbose=verbose)
+    use_encoding(encoding or "")
     weights = {**ClickRules().weights, **_weights(weight or [])}
     rules = ClickRules(
         weights={action: value for action, value in weights.items() if value},
