@@ -25,7 +25,7 @@ from indexers.backends.opensearch.search import blended_body, query_body
 from ops.cli import app
 from ops.shadow import IN_A_ROW, Compared, FailedError, Replayed, SearchAnswer, replay
 from ops.shadow.bodies import NOTHING, SERVED, Body
-from ops.shadow.summary.summary import rows, summary
+from ops.shadow.summary import rows, summary
 from tests.commands import Command
 
 PAGE = Path(__file__).parents[3] / "docs/shadow.md"
