@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from cogr import errors
+from cogr import redaction
 from cogr.errors import CogrError
 from cogr.settings.indexing import RedisSettings
 from cogr.settings.serving import OpenSearchSettings
@@ -73,7 +73,7 @@ def _nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process remembers the secrets of its settings to mask them; a test's are not the next
     one's.
     """
-    monkeypatch.setattr(errors, "learned", set())
+    monkeypatch.setattr(redaction, "learned", set())
 
 
 @pytest.fixture
