@@ -42,7 +42,6 @@ class Difference:
 
     @property
     def id(self) -> str:
-        """The entity's id."""
         row = self.after or self.before
         assert row is not None, "a difference has at least one row"
         return row.id

@@ -172,7 +172,7 @@ def import_items(
 
 
 def paths_of(source: Columns) -> list[str]:
-    """Every field that is read."""
+    """The names and dotted paths of all fields that are read, each once."""
     names = [source.id, source.title, *source.text, source.updated, *source.fields.values()]
     return [name for name in dict.fromkeys(names) if name]
 

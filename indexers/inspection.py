@@ -273,7 +273,7 @@ def _neighbours(
 
 
 def holes(runs: Runs, dataset: Dataset) -> Mapping[str, Holes]:
-    """Of each retriever."""
+    """Retriever -> the shares of its best results that are judged, and relevant."""
     result: dict[str, Holes] = {}
     for name, run in runs.items():
         pairs = [(query, id_) for query, ids in run.items() for id_ in ids]

@@ -156,7 +156,7 @@ class Searcher:
         )
 
     def whole_set(self, query: Found) -> Sequence[Hit]:
-        """Every hit of the set."""
+        """Every hit of the set, however many there are."""
         boosts, words = query.keywords, query.words
         return self.workspace.backend.retrieved(boosts, snapshot=self.item, words=words).hits
 
@@ -188,7 +188,6 @@ class Answered:
     hits: Sequence[Hit]
 
     def as_dict(self) -> dict[str, Any]:
-        """For --json."""
         shown = "query source confidence rules note snapshot backend total more"
         hits = [
             {

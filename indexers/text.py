@@ -167,7 +167,7 @@ def _by_many(texts: Sequence[Sequence[str]]) -> list[str]:
 
 
 def is_language(name: str) -> bool:
-    """Whether `Analyser` takes it."""
+    """Whether `Analyser` has a stemmer for the language, or it is `CJK`."""
     import snowballstemmer
 
     return set(name.split("+")) <= {CJK, *snowballstemmer.algorithms()}
@@ -408,7 +408,7 @@ class Said:
 
     @classmethod
     def of(cls, analyser: Analyser, texts: Iterable[str]) -> Said:
-        """What the texts say."""
+        """What the first texts mute, and the numbers of all."""
         first: list[str] = []
         numbers: set[Phrase] = set()
         for text in texts:
@@ -522,7 +522,6 @@ class WordIndex:
         return cls(analyser, _bm25s().BM25.load(folder, mmap=True, load_vocab=True))
 
     def save(self, folder: Path) -> None:
-        """Write it to a folder."""
         self._index.save(folder, show_progress=False)
 
     def scores(self, text: str) -> NDArray[np.float32]:
@@ -544,7 +543,6 @@ class WordIndex:
 
     @property
     def size_bytes(self) -> int:
-        """Of the arrays of postings."""
         return sum(self._index.scores[name].nbytes for name in ("data", "indices", "indptr"))
 
 
@@ -564,11 +562,9 @@ class CodeIndex(Sequence[bytes]):
 
     @classmethod
     def open(cls, folder: Path) -> CodeIndex:
-        """What `save` wrote, mapped."""
         return cls(*(np.load(folder / f"codes.{n}.npy", mmap_mode="r") for n in range(3)))
 
     def save(self, folder: Path) -> None:
-        """Write it to a folder."""
         for number, array_ in enumerate(self._arrays):
             np.save(folder / f"codes.{number}.npy", np.asarray(array_))
 
@@ -668,7 +664,6 @@ class Lexical:
 
     @property
     def size_bytes(self) -> int:
-        """Of the arrays of postings."""
         return self._index.size_bytes
 
 

@@ -158,7 +158,6 @@ class ServerSpec:
 
     @property
     def server_name(self) -> str:
-        """Its name."""
         return self.name or self.kind
 
     def prepare(self, folder: Path, port: int, say: Say, /) -> tuple[Sequence[str], dict[str, str]]:
@@ -166,7 +165,7 @@ class ServerSpec:
         raise NotImplementedError
 
     def check(self, folder: Path, url: str, /) -> None:
-        """Raise ServiceError unless it works."""
+        """Raise ServiceError unless the server answers and is healthy."""
         raise NotImplementedError
 
 

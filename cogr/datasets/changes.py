@@ -30,7 +30,7 @@ from cogr.records import SPLITS, Dataset, Entity, Query, Side
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed on one side."""
+    """New, changed and removed entities of one side; `upserts` by id."""
 
     side: Side
     upserts: Mapping[str, Entity]

@@ -67,7 +67,7 @@ class Items(Sequence[Item]):
 
     @cached_property
     def in_id_order(self) -> Items:
-        """The same items, ids ascending."""
+        """A view of the same items with ids ascending by code point."""
         ids = next(self._arrow(slice(None)))
         if len(ids) < 2 or pc.all(pc.less(ids[:-1], ids[1:])).as_py():
             return self

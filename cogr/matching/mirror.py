@@ -58,7 +58,7 @@ class Ranking:
 
     @property
     def ids(self) -> list[str]:
-        """The entities' ids, best first."""
+        """Ids of the ranked entities, best first, ties by id."""
         return [self.names[dense] for dense in self.dense.tolist()]
 
 
@@ -140,7 +140,7 @@ class Mirror:
         return Mirror(self._postings, self.snapshot, bm25)
 
     def __len__(self) -> int:
-        """Entities, those without keywords included."""
+        """How many entities there are, those without keywords included."""
         return len(self._postings.ids)
 
     # Entities
@@ -177,7 +177,7 @@ class Mirror:
     # Retrieval
 
     def df(self, keyword: str) -> int:
-        """Entities that have the keyword."""
+        """Document frequency: how many entities have the keyword."""
         return len(self._cached_bitmap(keyword))
 
     def retrieved(self, keywords: Iterable[str]) -> BitMap:

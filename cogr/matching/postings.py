@@ -25,7 +25,6 @@ from cogr.matching import bm25
 
 
 def to_bitmap(numbers: NDArray[np.uint32]) -> BitMap:
-    """A bitmap of numbers."""
     # pyroaring reads arrays of the standard library ten times faster than numpy's.
     return BitMap(array("I", numbers.tobytes()))
 
@@ -70,7 +69,7 @@ class Postings:
         return self.entities[self.starts[term] : self.starts[term + 1]]
 
     def set_of(self, entity: int) -> NDArray[np.uint32]:
-        """Keyword numbers of an entity."""
+        """The numbers of an entity's keywords, uint32, (keywords,)."""
         return self.set_terms[self.set_starts[entity] : self.set_starts[entity + 1]]
 
 

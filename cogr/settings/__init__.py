@@ -44,7 +44,7 @@ _PREFIX = "COGR_"
 
 
 class Settings(BaseSettings):
-    """Everything that can be set."""
+    """Every setting of the toolkit, checked; `load_settings` makes it."""
 
     model_config = SettingsConfigDict(
         extra="forbid",

@@ -159,7 +159,6 @@ class Kind:
 
     @property
     def is_installed(self) -> bool:
-        """Whether its packages are here."""
         return all(map(find_spec, self.packages))
 
 
@@ -264,7 +263,7 @@ class SideGenerator(SettingsTable):
 
 
 class GeneratorSettings(SettingsTable):
-    """What writes the keywords."""
+    """What writes the keywords of items and queries."""
 
     name: GeneratorName = Field(
         "auto",
@@ -294,7 +293,7 @@ class GeneratorSettings(SettingsTable):
 
 
 class RebuildSettings(SettingsTable):
-    """How a rebuild generates keywords."""
+    """Where a rebuild generates keywords, and how many may fail."""
 
     workers: Literal["local", "celery"] = Field(
         "local", description="local: in this process; celery: by cogr-ops worker, over redis.url"

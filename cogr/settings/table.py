@@ -62,7 +62,7 @@ def usable_path(value: str | None) -> str | None:
 
 
 class SettingsTable(BaseModel):
-    """One table of the configuration."""
+    """One table of the configuration, in which an unknown key is an error."""
 
     # What is refused may have a secret in it.
     model_config = ConfigDict(

@@ -62,7 +62,7 @@ class GrpoSettings(SettingsTable):
 
 
 class QueryGrpoSettings(GrpoSettings):
-    """GRPO of the query side."""
+    """GRPO of the query side, against the frozen item snapshot."""
 
     epochs: float = Field(
         10.0, gt=0, description="Passes over the training queries in a round (section 4.3)"
@@ -76,7 +76,7 @@ class QueryGrpoSettings(GrpoSettings):
 
 
 class ItemGrpoSettings(GrpoSettings):
-    """GRPO of the item side."""
+    """GRPO of the item side, against the frozen query snapshot."""
 
     epochs: float = Field(5.0, gt=0, description="Passes over the items in a round (section 4.3)")
     reward: str = Field(

@@ -303,8 +303,7 @@ class Backend(Protocol):
     def delete(self, snapshot: str) -> None:
         """Remove a pushed snapshot. Refused while it serves."""
 
-    def close(self) -> None:
-        """Close connections and files."""
+    def close(self) -> None: ...
 
 
 Bodies = tuple[dict[str, Any], dict[str, Any]]
@@ -333,8 +332,7 @@ class Live(Protocol):
     def bodies(self, item: ServedSide | None, keywords: Keywords, words: Words) -> Bodies:
         """The queries to send to the index."""
 
-    async def close(self) -> None:
-        """Close the connections."""
+    async def close(self) -> None: ...
 
 
 def open_backend(settings: Settings, store: Store) -> Backend:
@@ -387,7 +385,7 @@ class Entry(BaseModel):
         return self
 
     def row(self) -> Row:
-        """The row. Raises ValueError."""
+        """The entry as a row without id and text. Raises ValueError for a lone surrogate."""
         # Lone surrogates can't be sent on: a UnicodeEncodeError is a ValueError.
         "".join(self.keywords).encode()
         return Row("", "", tuple(self.keywords), "", tuple(self.weights or ()), self.confidence)

@@ -109,12 +109,11 @@ class Opened:
 
     @cached_property
     def mirror(self) -> Mirror:
-        """The snapshot's mirror. Raises StorageError."""
+        """The snapshot's mirror, built at the first use. Raises StorageError."""
         return mirror_of(self.snapshot)
 
     @cached_property
     def texts(self) -> Strings:
-        """The texts, by number."""
         return self.snapshot.texts()
 
     @cached_property
@@ -150,7 +149,6 @@ class Opened:
         return next((row for batch in batches for row in rows_of(batch)), None)
 
     def fields_of(self, dense: int) -> Mapping[str, FieldValue]:
-        """An item's extra fields."""
         return fields_of(self.extra[dense]) if self.extra else {}
 
     def literal(self, text: str) -> BitMap:
@@ -366,7 +364,6 @@ class MemoryBackend:
         self.close()
 
     def close(self) -> None:
-        """Close the opened mirrors."""
         self._opened.cache_clear()
 
     def _searched(self, snapshot_id: str) -> Opened:
@@ -435,7 +432,7 @@ class LiveMemory:
         return await asyncio.to_thread(self._backend.lookup, text, snapshot=query.snapshot)
 
     def bodies(self, _: ServedSide | None, keywords: Keywords, words: Words) -> Bodies:
-        """Those of CoGR's own index."""
+        """The bodies that search CoGR's own index."""
         return self._bodies(keywords, words)
 
     async def close(self) -> None:

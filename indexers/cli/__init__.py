@@ -276,5 +276,4 @@ app.add_typer(snapshots.import_app, name="import")
 
 
 def main() -> None:
-    """Entry point of cogr-index."""
     console.run(app)

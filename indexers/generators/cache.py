@@ -164,7 +164,6 @@ class GenerationCache:
         return Missing(self, keys).look()
 
     def names(self) -> list[str]:
-        """Names of the segments."""
         return [name for name in self._store.list(self._folder) if name.endswith(".parquet")]
 
     def keys_of(self, name: str) -> Keys:
@@ -232,14 +231,13 @@ def request_key(id_: str, prompt: Prompt, reads: Reads) -> bytes:
 
 
 class Keys:
-    """Keys by position."""
+    """Cache keys by position, one after another in one buffer."""
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
         self._data = memoryview(data)
 
     @classmethod
     def of(cls, keys: Iterable[bytes]) -> Keys:
-        """From keys one by one."""
         data = bytearray()
         for key in keys:
             data += key

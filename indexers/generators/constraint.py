@@ -100,7 +100,7 @@ class KeywordConstraint:
         self._first, self._later = _Spellings(first), _Spellings(later)
 
     def start(self) -> Writing:
-        """An empty completion."""
+        """The state before the first token."""
         return Writing(self._first)
 
     def allowed(self, writing: Writing) -> list[int]:

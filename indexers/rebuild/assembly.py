@@ -63,7 +63,6 @@ class Rebuilt:
     published: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """For --json."""
         manifest = self.snapshot.manifest
         return {
             "snapshot": self.snapshot.id,

@@ -92,12 +92,10 @@ class Job:
 
     @property
     def cache(self) -> GenerationCache:
-        """Of the generator."""
         return GenerationCache(self.store, self.generator.fingerprint)
 
     @property
     def template(self) -> Template:
-        """Of the prompts."""
         return self.workspace.settings.prompts.template(self.side)
 
     def extra_fields(self) -> Iterator[tuple[str, str]]:
@@ -109,7 +107,6 @@ class Job:
             yield from ((row.id, row.fields_json) for row in self.carried.rows())
 
     def request(self, entity: Entity) -> Request:
-        """The request of one entity."""
         return Request(entity.id, entity, self.prompt(entity))
 
 

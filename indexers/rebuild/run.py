@@ -48,12 +48,10 @@ class RebuildRequest:
 
     @property
     def pushes(self) -> bool:
-        """Whether to push the snapshot."""
         return self.push and self.limit is None
 
     @property
     def publishes(self) -> bool:
-        """Whether to let it serve."""
         return self.pushes and self.publish
 
 

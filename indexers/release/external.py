@@ -57,7 +57,6 @@ class Merged:
     query: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """For --json."""
         named = {name: value for name, value in vars(self).items() if name != "coverage"}
         return {**named, **asdict(self.coverage)}
 

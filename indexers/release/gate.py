@@ -89,7 +89,6 @@ class Verdict:
         return "publish an item and a query snapshot that belong together in one call"
 
     def as_dict(self) -> dict[str, Any]:
-        """For --json."""
         return {name: value for name, value in asdict(self).items() if name != "reasons"}
 
 

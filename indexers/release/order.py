@@ -146,7 +146,6 @@ class History:
 
     @property
     def newest(self) -> HistoryEntry | None:
-        """The last entry."""
         return self.entries[-1] if self.entries else None
 
     def settled(self, state: ServingState) -> tuple[Sequence[HistoryEntry], ServingState | None]:
@@ -290,7 +289,6 @@ class Released:
     indexes: Mapping[Side, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """For --json."""
         result = {"serving": dict(self.serving), "before": dict(self.before)}
         return result | ({"gate": self.verdict.as_dict()} if self.verdict else {})
 

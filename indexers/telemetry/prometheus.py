@@ -49,7 +49,6 @@ def counter(name: str, help_: str, *labels: str) -> Counter:
 
 
 def gauge(name: str, help_: str, *labels: str) -> Gauge:
-    """A gauge in our registry."""
     return Gauge(name, help_, labels, registry=REGISTRY)
 
 

@@ -21,5 +21,4 @@ for command in (worker, serve, shadow, doctor):
 
 
 def main() -> None:
-    """Entry point of `cogr-ops`."""
     console.run(app)

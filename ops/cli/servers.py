@@ -117,7 +117,7 @@ FindingState = Literal["ok", "missing", "broken"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report."""
+    """What `doctor` says of one part of the stack."""
 
     state: FindingState
     name: str

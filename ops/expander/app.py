@@ -47,7 +47,7 @@ MAX_QUERY_CHARS = 16_384
 
 
 class ExpandRequest(BaseModel):
-    """A query."""
+    """The text of a query, as the shopper typed it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -134,7 +134,7 @@ class Snapshots(BaseModel):
 
 
 class OneAnswer(BaseModel):
-    """The answer to one query."""
+    """The keywords of one query, and the clause to search with."""
 
     keywords: list[str] = Field(description="The normalised query first, then its keywords")
     weights: list[float] = Field(
@@ -282,7 +282,7 @@ def _add_state_routes(app: FastAPI, parts: Parts, page: str) -> None:
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
-        """Whether the process lives."""
+        """Status 200 while the process lives, whatever serves."""
         return {"status": "ok"}
 
     @app.get("/readyz", responses={503: {"description": "Still starting, or no whole pair serves"}})
@@ -301,7 +301,7 @@ def _add_state_routes(app: FastAPI, parts: Parts, page: str) -> None:
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
-        """Counts for Prometheus."""
+        """The expander's metrics in Prometheus' text format."""
         return Response(parts.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -80,7 +80,6 @@ class Cache:
             )
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._reads.close()
         await self._redis.aclose()
 

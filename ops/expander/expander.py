@@ -93,7 +93,7 @@ class Follower:
         return None if self._seen is None else time.monotonic() - self._seen
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Read what serves again and again, until cancelled."""
         while True:
             await self.look()
             await asyncio.sleep(self._every)
@@ -154,7 +154,6 @@ class JudgedPair:
         self._of, self._read = "", 0.0
 
     async def read(self) -> Pair:
-        """Raises as `QueryIndex.pair`."""
         pair, now = await self._index.pair(), time.monotonic()
         if pair.name != self._of or now - self._read > HISTORY_SECONDS:
             with suppress(CogrError, TimeoutError):
@@ -206,7 +205,6 @@ class Expander:
         return self.rules.get(pair.name) or Rules(())
 
     async def close(self) -> None:
-        """Cancel the lookups in flight."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -92,7 +92,6 @@ class Models:
         self._loading.add_done_callback(self._loaded)
 
     async def close(self) -> None:
-        """Close the model."""
         if self._loading is not None:
             self._loading.cancel()
         if self._model is not None:

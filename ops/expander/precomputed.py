@@ -48,7 +48,6 @@ class QueryIndex:
         return self._live.bodies(pair.item, found.keywords, found.words)
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._live.close()
 
 

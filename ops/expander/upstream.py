@@ -52,7 +52,6 @@ class Upstream:
 
     @property
     def is_open(self) -> bool:
-        """Whether the breaker is open."""
         return bool(self._breaker.opened)
 
     async def call(self, ask: Callable[[], Awaitable[T]], seconds: float) -> T:

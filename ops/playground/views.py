@@ -349,7 +349,7 @@ class PairSearch:
 
     @property
     def keywords(self) -> Mapping[str, float]:
-        """Keyword -> its weight."""
+        """The query's keywords with their weights."""
         return self.asked.keywords
 
     @cached_property
@@ -359,7 +359,7 @@ class PairSearch:
 
     @cached_property
     def retrieved(self) -> BitMap:
-        """The whole set, dense ids."""
+        """The whole retrieved set, as dense ids of items."""
         return to_bitmap(self.ranking.dense[: self.ranking.total].astype(np.uint32))
 
     def finds(self, id_: str) -> bool:

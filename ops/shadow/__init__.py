@@ -70,7 +70,7 @@ class Replayed:
 
 
 class FailedError(ServiceError):
-    """One query has no answer."""
+    """One query got no answer, from the expander or the cluster."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
@@ -84,7 +84,7 @@ class BadRequestError(UserError):
 
 
 class ExpanderClient:
-    """Asks a running expander."""
+    """Asks a running expander over HTTP, without retries."""
 
     def __init__(self, url: str, token: str | None = None, patience: float = 10.0) -> None:
         self.url = url.rstrip("/")

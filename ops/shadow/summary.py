@@ -1,4 +1,4 @@
-"""The report of a replay."""
+"""The figures of a replay, and the queries whose answers differ most."""
 
 from __future__ import annotations
 

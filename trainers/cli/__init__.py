@@ -272,5 +272,4 @@ def _demo(
 
 
 def main() -> None:
-    """Entry point of cogr-train."""
     console.run(app)

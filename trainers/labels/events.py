@@ -340,7 +340,6 @@ class _Reading:
         self._counts[REPEATS] = all_ - self._counts[BOT_VISITS] - kept
 
     def counted(self) -> ClickCounts:
-        """The counts as arrays."""
         first, last = self._one("select min(t), max(t) from visits")
         best = self._one("select coalesce(max(value), 1) from seen")[0]
         if last is None:

@@ -75,7 +75,6 @@ class Made:
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:
-        """For --json."""
         return {**asdict(self), "seconds": round(self.seconds, 2)}
 
 
@@ -411,7 +410,6 @@ def _examined(
 
 
 def _looked(look: _Floats, attractive: _Floats) -> _Floats:
-    """P(looked at | not clicked)."""
     missed = np.maximum(1 - look * attractive, 1e-12)  # 0 where everything shown was clicked.
     return np.asarray(look * (1 - attractive) / missed, np.float64)
 

@@ -65,12 +65,10 @@ class JudgedLabels:
     agreement: Agreement | None
 
     def as_dict(self) -> dict[str, Any]:
-        """For --json."""
         return {**asdict(self), "levels": LEVELS}
 
     @property
     def said(self) -> str:
-        """The agreement in one sentence."""
         agreement = self.agreement
         if agreement is None:
             return "Agreement with people is not measured: too few pairs that people judged."

@@ -73,7 +73,6 @@ class Figure:
         return svg.replace(_INK, "currentColor").replace("<svg", label, 1)
 
     def _repr_svg_(self) -> str:
-        """For notebooks."""
         return self.inline
 
     def write(self, folder: Path) -> list[Path]:

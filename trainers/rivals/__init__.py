@@ -64,12 +64,11 @@ class Task:
 
     @property
     def train(self) -> Sequence[Query]:
-        """The training queries."""
+        """The labelled training queries. Raises DataError when there are none."""
         return self.dataset.require("train")
 
     @cached_property
     def texts(self) -> Sequence[str]:
-        """The text of every item."""
         return [*map(self.text, self.dataset.items)]
 
     @cached_property
@@ -106,7 +105,7 @@ class Fitted:
     said: str = ""
 
     def rank(self, queries: Sequence[Query], depth: int) -> Rankings:
-        """The rankings of some queries."""
+        """The rankings of some queries, by query id."""
         each = zip(queries, self.read(queries), strict=True)
         return {query.id: self.search(one, depth) for query, one in each}
 

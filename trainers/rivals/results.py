@@ -86,7 +86,7 @@ class Kept:
         return MethodRow(**record)
 
     def keep(self, row: MethodRow) -> None:
-        """Write a row. Raises StorageError."""
+        """Write a finished row to its file. Raises StorageError."""
         path = f"rows/{row.method}.{row.seed}.json"
         self.folder.write_json(path, {"key": self.key, **asdict(row)})
 
@@ -136,7 +136,7 @@ class Summary:
 
     @classmethod
     def of(cls, rows: Sequence[MethodRow]) -> Summary:
-        """The rows of one method."""
+        """The means over one method's rows, of which there is one a seed."""
         first = rows[0]
         if first.state != "done":
             return cls(first)
@@ -178,7 +178,6 @@ class Summary:
         return self.row.figures[self.measure]
 
     def as_dict(self) -> dict[str, Any]:
-        """For compare.json."""
         row = self.row
         record: dict[str, Any] = {"method": self.name, "family": row.family, "state": row.state}
         record |= {"reason": row.reason} if row.reason else {}
@@ -227,7 +226,6 @@ class Results:
 
     @property
     def done(self) -> list[Summary]:
-        """The methods that ran."""
         return [one for one in self.methods if one.done]
 
     @property
@@ -237,7 +235,6 @@ class Results:
         return [f"{row.method}: {'failed: ' * (row.state == 'failed')}{row.reason}" for row in rows]
 
     def as_dict(self) -> dict[str, Any]:
-        """For compare.json and --json."""
         rows = [one.as_dict() for one in self.methods]
         best = self.usable[0].name if self.usable else None
         more = {"reference": best, "rows": rows, "advice": advice(self)}
@@ -274,7 +271,7 @@ MAIN = (*measures_of("compare"), *CUTS)
 
 
 def column(name: str) -> str:
-    """A measure as a heading."""
+    """The heading of a measure's column in a table."""
     return "F1, cut on dev" if name == CUTS[1] else MEASURES[name].heading
 
 

@@ -70,7 +70,7 @@ class Choice:
     highest: Contender
 
     def reason(self) -> str:
-        """Why, for people."""
+        """Why this pair was chosen, in one sentence."""
         figures = self.chosen.figures["dev"]
         said = f"F1 {figures['f1']:.3f} on {figures['queries']} dev queries"
         if self.chosen is self.highest:
@@ -84,7 +84,7 @@ class Choice:
 
 
 def round_name(number: int) -> str:
-    """sft, round 1, ..."""
+    """What a round is called for people: sft for 0, then round 1."""
     return f"round {number}" if number else "sft"
 
 

@@ -75,13 +75,12 @@ class RunStatus:
         return self.choice is not None and self.choice.chosen.name != self.serves
 
     def as_dict(self) -> dict[str, Any]:
-        """For --json."""
         best = None if self.choice is None else self.choice.chosen.name
         return {"serves": self.serves or None, "best_on_dev": best}
 
 
 class Driver:
-    """Runs rounds of one run."""
+    """Runs the rounds of one training run, a process for each group of stages."""
 
     def __init__(self, workspace: Workspace, run: Run, launcher: Launcher, say: Say) -> None:
         self.workspace = with_dev(workspace)

@@ -103,7 +103,6 @@ class Inputs:
         return World.of(items, self.train, self.relevant, query_mirror=queries, k_max=k_max)
 
     def mirror(self, snapshot_id: str) -> Mirror:
-        """The mirror of a snapshot."""
         return mirror_of(self.snapshot(snapshot_id))
 
 

@@ -111,7 +111,7 @@ class Round(_Record):
 
     @property
     def queries(self) -> str:
-        """Its query snapshot."""
+        """Id of the query snapshot that the round ended with."""
         return self.output("index-query")
 
     @property
@@ -352,7 +352,7 @@ class Run:
         return [done.as_dict(self.name) for done in self.state().rounds]
 
     def save(self, state: State) -> None:
-        """Replace the state atomically."""
+        """Replace the state file atomically. Raises StorageError."""
         saved = _Saved(digest=self._digest(state), state=state)
         self.store.write(f"{self.path}/state.json", saved.model_dump_json(indent=1).encode())
 

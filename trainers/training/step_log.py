@@ -66,7 +66,7 @@ class StepLog(ExitStack):
             self._record(logs["step"], logs)
 
     def step_begins(self) -> None:
-        """A step begins."""
+        """Note the time at which a step begins."""
         self._began = time.perf_counter()
 
     def logged(self, step: int, logs: Mapping[str, Any]) -> bool:

@@ -268,7 +268,6 @@ class OpenSearchBackend:
         self._swap(now, now, f"removing the index {state.name}", state.name)
 
     def close(self) -> None:
-        """Close the connections."""
         self.cluster.close()
 
     def _asked(self, into: IntoSettings) -> IndexAnswers:

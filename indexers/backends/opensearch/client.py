@@ -164,7 +164,7 @@ def waits() -> Iterator[float]:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of OpenSearch."""
+    """The version of OpenSearch that a cluster reports."""
 
     major: int
     minor: int
@@ -262,7 +262,6 @@ class Cluster:
         return answer, refusal
 
     def close(self) -> None:
-        """Close the connections."""
         self._transport.close()
 
 

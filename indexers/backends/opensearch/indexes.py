@@ -304,7 +304,7 @@ class IndexState:
 
     @classmethod
     def read(cls, name: str, answer: Mapping[str, Any]) -> IndexState:
-        """From the cluster's answer."""
+        """The state of an index from the cluster's answer to GET /NAME."""
         mappings = answer.get("mappings", {})
         return cls(
             name,

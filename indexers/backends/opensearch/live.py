@@ -34,7 +34,7 @@ COUNT_SECONDS = 15.0
 
 
 class LiveCluster:
-    """An OpenSearch cluster. Raises SettingsError."""
+    """What serves in an OpenSearch cluster, asked by asyncio. Raises SettingsError."""
 
     name = "opensearch"
 

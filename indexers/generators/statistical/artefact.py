@@ -68,7 +68,7 @@ class Calibration:
     known: float = 0.0
 
     def __call__(self, expected: Floats64, known: Floats64 | float = 0.0) -> Floats64:
-        """In (0, 1)."""
+        """The calibrated probability, in (0, 1)."""
         logits = self.intercept + self.slope * logit(expected) + self.known * np.clip(known, *_SURE)
         sure: Floats64 = 1 / (1 + np.exp(-logits))
         return sure
@@ -308,7 +308,6 @@ class Artefact:
         return begun, np.where(np.isin(begun, same), 1, BEGUN).astype(np.float32)
 
     def _dense(self, items: Ints, p: Floats) -> Floats64:
-        """p of all items."""
         dense = np.zeros(self.index.n_items)
         dense[items] = p
         return dense
@@ -352,7 +351,6 @@ class Artefact:
 
     @property
     def multiplier(self) -> float:
-        """That of the ranker."""
         return self.ranker.multiplier
 
     def expected_relevant(self, query: Query, p: Floats) -> float:

@@ -96,7 +96,6 @@ class ItemKeywords:
 
     @cached_property
     def ids(self) -> StringIndex:
-        """Numbers of keywords."""
         return StringIndex(self.keywords)
 
     @cached_property

@@ -234,7 +234,6 @@ def _parquet(**columns: Sequence[str]) -> bytes:
 
 
 def _texts(data: Data, *names: str) -> list[Strings]:
-    """Columns of a file."""
     table = read_table(io.BytesIO(data), pa.schema({name: pa.large_string() for name in names}))
     none = pa.array([], pa.large_string())
     return [Strings(pa.concat_arrays([none, *column.chunks])) for column in table.columns]

@@ -33,7 +33,7 @@ R = TypeVar("R", bound="Record")
 
 
 class Record(BaseModel):
-    """One JSON file."""
+    """A record that is one JSON file of a run's folder."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -87,7 +87,7 @@ class Attempt(Record):
 
 
 class RunFolder:
-    """The files of one run."""
+    """The folder of one run: its plan, shards, claims and attempts."""
 
     def __init__(self, store: Store, side: Side, run: str) -> None:
         self.store, self.side, self.run = store, side, run
@@ -101,7 +101,7 @@ class RunFolder:
             return None
 
     def attempts(self) -> list[Attempt]:
-        """All attempts, without damaged ones."""
+        """All attempts that can be read; damaged ones are left out."""
         records = (self.read(Attempt, f"attempts/{name}") for name in self.names("attempts"))
         return [record for record in records if record is not None]
 
@@ -139,7 +139,7 @@ class RunFolder:
         ]
 
     def remove_shard(self, shard: str) -> None:
-        """The shard is over."""
+        """Remove the files of a shard that is over."""
         self.store.remove(f"{self.path}/shards/{shard}.json.gz")
 
 

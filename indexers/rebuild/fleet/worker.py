@@ -98,7 +98,6 @@ class Worker:
         return f"{shard}: {one.state}, {one.items} generated in {one.seconds:.1f} s{why}"
 
     def close(self) -> None:
-        """Close the loaded generator."""
         if self._generator is not None:
             self._generator.close()
         self._generator = None

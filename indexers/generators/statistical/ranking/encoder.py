@@ -288,7 +288,6 @@ def _by_onnx(folder: Path) -> Callable[[list[str]], Floats]:
 
 
 def _by_torch(folder: Path) -> Callable[[list[str]], Floats]:
-    """What encodes texts by sentence-transformers."""
     from sentence_transformers import SentenceTransformer
 
     try:

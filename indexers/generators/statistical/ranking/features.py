@@ -115,7 +115,7 @@ class CandidatePairs:
     item: Ints
 
     def where(self, kept: NDArray[np.bool_]) -> CandidatePairs:
-        """Some of the pairs."""
+        """The pairs where the mask, (pairs,), is true."""
         return CandidatePairs(self.x[kept], self.query[kept], self.item[kept])
 
 
@@ -160,7 +160,6 @@ def _candidates(sources: TrainingQueries, batch: QueryBatch) -> CandidatePairs:
 def _columns(
     sources: TrainingQueries, batch: QueryBatch, signals: _Signals, row: Ints, item: Ints
 ) -> Floats:
-    """Features of pairs, (pairs, features)."""
     index = sources.index
     scratch = np.zeros(batch.size * index.n_items, dtype=np.float32)
     at = row * index.n_items + item

@@ -85,7 +85,7 @@ def row_blocks(matrix: Csr) -> Iterator[slice]:
 
 
 def column_counts(matrix: Csr) -> Ints:
-    """Stored values of each column."""
+    """How many stored values each column has, (columns,)."""
     counts = np.zeros(matrix.shape[1], dtype=np.int64)
     for at in range(0, matrix.nnz, BLOCK):
         counts += np.bincount(matrix.indices[at : at + BLOCK], minlength=counts.size)
@@ -113,7 +113,7 @@ def _picked(matrix: Csr, places: Ints, starts: Ints) -> Csr:
 
 
 def binary(matrix: Csr) -> Csr:
-    """The same places, all ones."""
+    """A matrix with ones where this one has values."""
     return with_data(matrix, np.ones(matrix.nnz))
 
 
@@ -133,7 +133,7 @@ def scale_rows(matrix: Csr, weights: Any) -> Csr:
 
 
 def row_sums(matrix: Csr) -> Floats:
-    """Sum of each row, (rows,)."""
+    """The sum of each row, float32, (rows,)."""
     return np.asarray(matrix.sum(axis=1), dtype=np.float32).ravel()
 
 

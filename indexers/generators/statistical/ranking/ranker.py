@@ -261,7 +261,7 @@ def as_new(
 
 
 def labels_of(pairs: CandidatePairs, trained: Ints, relevance: Csr) -> Floats:
-    """0/1 of each pair."""
+    """Whether each pair is relevant, 0 or 1, (pairs,)."""
     if not pairs.query.size:
         return np.zeros(0, np.float32)
     return np.asarray(relevance[trained][pairs.query, pairs.item], dtype=np.float32).ravel()

@@ -297,12 +297,12 @@ class TextIndex:
 
     @cached_property
     def lengths(self) -> Floats:
-        """Terms of each item, (n,)."""
+        """How many terms each item has, (items,)."""
         return row_sums(self.counts)
 
     @cached_property
     def df(self) -> Ints:
-        """Items with each term, (vocabulary,)."""
+        """How many items have each term, (vocabulary,)."""
         return column_counts(self.counts)
 
     @cached_property
