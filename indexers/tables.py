@@ -51,6 +51,14 @@ class Table:
         """Names of the columns, in the order in which rows have them."""
         return list(dict.fromkeys(name for row in self.rows for name in row))
 
+    @property
+    def _are_texts(self) -> list[bool]:
+        """Column by column, whether it has no number, so that its cells begin on the left."""
+        return [
+            not any(isinstance(row.get(name), int | float) for row in self.rows)
+            for name in self.columns
+        ]
+
     def cells(self, longest: int = MAX_WIDTH) -> list[list[str]]:
         """The values of each row as texts; "" for a column that it lacks."""
         names = self.columns
@@ -87,9 +95,8 @@ class Table:
 
     def markdown(self) -> str:
         """The table in Markdown, without title and notes; figures to the right."""
-        names, first = self.columns, self.rows[0] if self.rows else {}
-        numbers = [isinstance(first.get(name), int | float) for name in names]
-        lines = [names, ["---:" if number else "---" for number in numbers], *self.cells()]
+        marks = ["---" if text else "---:" for text in self._are_texts]
+        lines = [self.columns, marks, *self.cells()]
         return "\n".join(
             f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
         )
@@ -102,10 +109,17 @@ class Table:
         return "\n".join([self.title, *lines, *self.notes])
 
     def _repr_html_(self) -> str:
-        names = "".join(f'<th scope="col">{_html(name)}</th>' for name in self.columns)
+        kinds = [' class="text"' * text for text in self._are_texts]
+        names = "".join(
+            f'<th scope="col"{kind}>{_html(name)}</th>'
+            for name, kind in zip(self.columns, kinds, strict=True)
+        )
         body = "".join(
             f'<tr><th scope="row">{_html(first)}</th>'
-            f"{''.join(f'<td>{_html(cell)}</td>' for cell in cells)}</tr>"
+            + "".join(
+                f"<td{kind}>{_html(cell)}</td>" for cell, kind in zip(cells, kinds[1:], strict=True)
+            )
+            + "</tr>"
             for first, *cells in self.cells()
         )
         head = f"<thead><tr>{names}</tr></thead>" if self.head else ""

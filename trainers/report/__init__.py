@@ -22,6 +22,7 @@ from cogr.records import SIDES, SPLITS, Dataset, Say, Side, Split
 from cogr.snapshots import open_snapshot
 from indexers.generators.statistical.generator import latest_facts, told_f1
 from indexers.tables import Table, require_extra, write_page
+from indexers.telemetry import logs
 from indexers.telemetry.terminal import duration
 from indexers.workspace import Workspace
 from trainers.training.contest import (
@@ -33,6 +34,7 @@ from trainers.training.contest import (
     rivals,
     round_name,
     rounds_table,
+    serving_of,
 )
 from trainers.training.grpo import text_of
 from trainers.training.rounds import Round, Run, with_dev
@@ -123,6 +125,26 @@ class Facts:
     def choice(self) -> Choice | None:
         """The pair chosen on dev, whoever wrote it; None where nothing is judged."""
         return choose(contenders(self._state, self.rivals))
+
+    @cached_property
+    def serves(self) -> str:
+        """Name of the pair that serves."""
+        return serving_of(self._workspace, contenders(self._state, self.rivals))
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the rounds."""
+        return [round_name(one.number) for one in self.rounds]
+
+    @property
+    def next(self) -> str:
+        """What to do next, as a command."""
+        run = f" --run {self.run.name}" if self.run.name != "main" else ""
+        best = self.choice and self.choice.chosen.name
+        if best and best != self.serves:
+            return logs.advised(f"Next, to let {best} serve: cogr-train publish{run}")
+        rounds = self._state.rounds_done + 1
+        return logs.advised(f"Next: cogr-train run --rounds {rounds}{run}")
 
     @cached_property
     def logs(self) -> list[StageLog]:
@@ -254,10 +276,23 @@ def _values(facts: Facts, figures: Drawn) -> dict[str, Any]:
     }
 
 
-def _compared(facts: Facts) -> Table:
-    table = rounds_table(facts.run, facts.choice, beside=facts.rivals)
+def _compared(facts: Facts) -> dict[Split, Table]:
+    """A table for each split, rivals before rounds; the first one has the notes."""
+    table = rounds_table(facts.run, facts.choice, facts.serves, facts.rivals)
+    found = dict[Split, Table]()
+    for split in facts.splits:
+        rows, groups = list[dict[str, Any]](), set[str]()
+        for row in (one for one in table.rows if one["split"] == split):
+            group = "rounds" if row["round"] in facts.names else "rivals"
+            shown = {"pair": row["round"], **row}
+            kept = {name: value for name, value in shown.items() if name not in ("round", "split")}
+            rows.append({" ": "" if group in groups else group, **kept})
+            groups.add(group)
+        found[split] = Table("", rows)
     told = told_f1(latest_facts(facts.run.store, facts.frozen["dataset_hash"]))
-    return replace(table, notes=[*table.notes, f"statistical: {told}."]) if told else table
+    notes = [*table.notes[:-1], *([f"statistical: {told}."] if told else []), facts.next]
+    found[facts.splits[0]] = replace(found[facts.splits[0]], notes=notes)
+    return found
 
 
 def _completions(facts: Facts) -> list[Table]:

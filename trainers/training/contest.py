@@ -19,11 +19,17 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from cogr.errors import CheckFailedError, GeneratorError, MissingExtraError, SnapshotError
+from cogr.errors import (
+    CheckFailedError,
+    GeneratorError,
+    MissingExtraError,
+    ServiceError,
+    SnapshotError,
+)
 from cogr.metrics import measures_of
 from cogr.records import SIDES, Say, Split
 from cogr.snapshots import Snapshot, read_manifest
-from indexers.generators.statistical.generator import EVIDENCE
+from indexers.generators.statistical.generator import DISTILLED, EVIDENCE
 from indexers.release import release
 from indexers.release.gate import HeldOutF1
 from indexers.tables import Table
@@ -33,7 +39,6 @@ from trainers.training.building import Build, build_snapshot
 from trainers.training.rounds import Round, Run, State, dev_f1, is_set_apart
 
 STATISTICAL = "statistical"
-DISTILLED = "distilled"
 EVIDENCE_ROUNDS = 2
 """How many of the last rounds give evidence, rejected ones included."""
 _SPLITS: tuple[Split, ...] = ("dev", "test")
@@ -338,3 +343,16 @@ def rounds_table(
             rows.append({"round": name, "split": split, **figures, "": told})
     notes = [f"Best on dev: {best}, {choice.reason()}."] if choice else []
     return Table(f"run {run.name}", rows, [*notes, f"next: {run.state().next}"])
+
+
+def serving_of(workspace: Workspace, known: Sequence[Contender]) -> str:
+    """Name of the pair that serves, or its snapshots if it is none of these; "" where none serves,
+    and what is wrong where that can't be told.
+    """
+    try:
+        serving = workspace.backend.serving()
+    except ServiceError as error:
+        return f"not known: {error}"
+    ids = serving["item"], serving["query"]
+    named = (one.name for one in known if (one.items, one.queries) == ids)
+    return next(named, "") or " with ".join(filter(None, serving.values()))

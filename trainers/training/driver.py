@@ -23,12 +23,12 @@ from cogr.errors import (
     UserError,
 )
 from cogr.records import SIDES, Say
+from indexers.generators.statistical.generator import DISTILLED
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage as recorded
 from indexers.workspace import Workspace
 from trainers.training import ranks
 from trainers.training.contest import (
-    DISTILLED,
     STATISTICAL,
     Choice,
     Contender,
@@ -39,6 +39,7 @@ from trainers.training.contest import (
     of_round,
     publish_pair,
     rivals,
+    serving_of,
     to_serve,
 )
 from trainers.training.rounds import Round, Run, StageName, State, judged_by, with_dev
@@ -130,15 +131,8 @@ class Driver:
         """
         choice = self.choice()
         best = None if choice is None else to_serve(self.workspace, choice.chosen)
-        try:
-            serving = self.workspace.backend.serving()
-        except ServiceError as error:
-            return RunStatus(f"not known: {error}", choice)
         known = [*filter(None, [best]), *contenders(self.run.state(), known_rivals(self.run))]
-        ids = serving["item"], serving["query"]
-        named = (one.name for one in known if (one.items, one.queries) == ids)
-        serves = next(named, "") or " with ".join(filter(None, serving.values()))
-        return RunStatus(serves, choice)
+        return RunStatus(serving_of(self.workspace, known), choice)
 
     def publish(self, name: str | None, *, gate: bool) -> Contender:
         """Let a pair of the run serve: the named one, or the one of `choice`.

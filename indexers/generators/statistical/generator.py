@@ -55,6 +55,7 @@ LATEST = f"{FOLDER}/latest.json"
 MAX_LATEST = 10
 """Nightly fits are many, and each says which items were new to it, by all fits before it."""
 
+DISTILLED = "distilled"
 EVIDENCE, STACKING, JUDGE, JOINED = "evidence", "stacking", "judge", "joined"
 """The keys of a fingerprint that name the snapshot pairs used as evidence, their coefficients, the
 judge, and the snapshots that later items joined.
@@ -565,3 +566,13 @@ def old_fits(store: Store, snapshots: Iterable[Manifest]) -> list[str]:
         for name in store.list(FOLDER)
         if name not in kept and store.exists(f"{FOLDER}/{name}/manifest.json")
     ]
+
+
+def writer_of(item: Manifest, query: Manifest | None) -> str:
+    """What wrote a pair, for people: distilled, statistical, vllm shop, round 2, ..."""
+    of = (query or item).generator
+    if of.get(EVIDENCE):
+        return DISTILLED
+    model = str(of.get("model") or "").rstrip("/").rpartition("/")[2]
+    kind = " ".join(filter(None, (str(of.get("kind", "")) or "imported", model)))
+    return f"{kind}, round {item.round}" if item.round else kind

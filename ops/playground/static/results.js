@@ -46,11 +46,10 @@ export function showPairs(state, choices, answers, events) {
  */
 function name(choice) {
   const when = choice.created.replace("T", " ").slice(0, 16);
-  const writer = [choice.generator || "imported", choice.model].filter(Boolean).join(" ");
   const hashes = [choice.item, choice.query]
     .map((id) => id?.slice(-12, -6) ?? "no queries")
     .join("+");
-  return [choice.serving ? "serving" : "", `round ${choice.round}`, writer, hashes, when]
+  return [choice.serving ? "serving" : "", choice.writer, hashes, when]
     .filter(Boolean)
     .join(" · ");
 }

@@ -4,6 +4,7 @@ gets in or out.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,24 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from cogr.records import SIDES
 from cogr.snapshots import Row
 from indexers.release import release
 from indexers.search import search
+from indexers.workspace import Workspace
 from ops.cli.serve import expander_app
-from tests.ops.expander.expander_worlds import Running, running, serve_pair
+from ops.expander.live_models import Models
+from tests.ops.expander.expander_worlds import (
+    ITEMS,
+    QUERIES,
+    Running,
+    freeze,
+    running,
+    serve_pair,
+    wait_for,
+)
 from tests.ops.playground.playground_worlds import FIELDS, two_rounds, workspace
+from tests.shops import rebuild_here, write_sample_part
 
 
 class Page:
@@ -68,7 +81,8 @@ def test_the_page_comes_with_a_strict_policy(page: Page) -> None:
 
 def test_pairs_are_of_one_round_and_what_serves_comes_first(page: Page) -> None:
     world = page.ask("page")
-    assert [(pair["round"], pair["serving"]) for pair in world["pairs"]] == [(2, True), (1, False)]
+    named = [(pair["writer"], pair["serving"]) for pair in world["pairs"]]
+    assert named == [("imported, round 2", True), ("imported, round 1", False)]
     assert {side: world["pairs"][0][side] for side in ("item", "query")} == page.pair
     assert world["data"] == {"items": 9, "queries": 2}
     assert "green sofa" in world["examples"]
@@ -253,3 +267,37 @@ def test_a_merchants_rules_are_listed_and_those_of_a_query_named(tmp_path: Path)
         answer = page.search("Green Sofa")
         assert answer["rules"] == ["pin green sofa, c"]
         assert answer["hits"][0]["id"] == "c"
+
+
+def test_the_first_answer_waits_for_a_model_that_is_being_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And says so; what a shopper is answered meanwhile is the fallback."""
+    write_sample_part(tmp_path)
+    shop = Workspace.open(tmp_path / "cogr.toml", ["generator.name=statistical"])
+    for side in SIDES:
+        rebuild_here(shop, side)
+    made, slow = Models._made, threading.Event()
+    monkeypatch.setattr(Models, "_made", lambda *given: slow.wait(20) and made(*given))
+    with running(shop, playground=True) as started:
+        wait_for(lambda: started.parts.models.state == "loading")
+        pair = {f"{side}": str(id_) for side, id_ in shop.backend.serving().items()}
+        page = Page(started, pair)
+        assert page.ask("page")["loading"]
+        assert started.expand("grey velvet something")["reason"] == "loading"
+        threading.Timer(0.5, slow.set).start()
+        found = page.ask("search", query="grey velvet something", pairs=[page.pair])
+        assert found["waited"] >= 0.3
+        assert found["pairs"][0]["source"] == "model"
+        assert not page.ask("page")["loading"]
+        assert page.ask("search", query="blue velvet", pairs=[page.pair])["waited"] == 0
+        assert page.ask("page")["pairs"][0]["writer"] == "statistical"
+
+
+def test_a_distilled_pair_is_named_so(tmp_path: Path) -> None:
+    shop = workspace(tmp_path)
+    item = freeze(shop, "item", ITEMS, kind="statistical")
+    freeze(shop, "query", QUERIES, kind="statistical", evidence=[["item-a", "query-a"]])
+    with running(shop, playground=True) as started:
+        (pair,) = Page(started, {}).ask("page")["pairs"]
+    assert (pair["item"], pair["writer"]) == (item.id, "distilled")

@@ -93,8 +93,14 @@ def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(
     rivals = {"bm25": facts.rivals.bm25, "statistical": facts.rivals.statistical.figures}
     for name, figures in rivals.items():
         shown = " ".join(f"{figures['test'][key]:.3f}" for key in ("p", "r", "f1", "f1_se"))
-        assert f"{name} test {shown}" in opening
+        assert f"{name} {shown}" in opening
     assert f"Best on dev: {facts.choice.chosen.name}, F1 0." in opening
+    # Test first, rivals before rounds, train folded away, what serves and what to do about it.
+    places = [opening.index(one) for one in ("Test", "rivals bm25", "rounds sft", "Dev")]
+    assert places == sorted(places)
+    assert opening.index("Figures on train") > places[-1]
+    assert "cogr-train publish" in opening
+    assert told.tags.count("details") == 3
 
 
 def test_the_file_needs_nothing_and_runs_nothing(told: Page) -> None:
