@@ -12,7 +12,7 @@ CogrError
 │   ├── LockedError          another process holds the lock
 │   └── MissingExtraError    an optional package that is not installed
 ├── CheckFailedError       exit 1: a gate, a parity check or a verification said no
-└── ServiceError           exit 3: a service can't be reached, refuses us, or went away
+└── ServiceError           exit 3: a service can't be reached, rejects the request, or went away
 
 Tracebacks are for bugs: anything outside this tree.
 """

@@ -93,8 +93,8 @@ class World:
             return self.relevant[query_id]
         except KeyError:
             raise DataError(
-                f"There is no query {query_id!r} in this world; rewards know its "
-                f"{len(self.relevant)} queries only."
+                f"There is no query {query_id!r} in this world; rewards know only its "
+                f"{len(self.relevant)} queries."
             ) from None
 
     @cached_property

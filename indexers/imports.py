@@ -158,8 +158,8 @@ def import_items(
                 told.problems += [str(error)] if told.bad <= _SHOWN else []
         if absent := [path for path in paths if path not in seen]:
             raise DataError(
-                f"No document has {absent[0]!r}; name fields that are there (--title, --text, "
-                "--id, --updated, --field)."
+                f"No document has {absent[0]!r}; name fields that exist (--title, --text, --id, "
+                "--updated, --field)."
             )
         if told.bad > MAX_BAD * (told.written + told.bad):
             raise DataError(

@@ -132,8 +132,8 @@ class Lease:
         if self._lost.is_set() or not self._is_latest():
             self._lost.set()
             raise LockedError(
-                f"Another process has taken over {self._kind.spoken} in {self._store.url}, since "
-                f"this one was silent for more than {self._record.seconds:g} s; this one ends, "
+                f"Another process has taken over {self._kind.spoken} in {self._store.url}, because "
+                f"this one was silent for more than {self._record.seconds:g} s. It ends here, and "
                 "nothing is lost."
             )
 

@@ -183,11 +183,11 @@ def start(wanted: ServerSpec, say: Say = lambda _: None) -> ServerState:
                 state = _launched(wanted, folder, say)
             elif wanted.port not in (None, 0, state.port):
                 raise UserError(
-                    f"{state.name} runs already, on port {state.port}; stop it or give another "
-                    "--name."
+                    f"{state.name} is already running on port {state.port}; stop it or give "
+                    "another --name."
                 )
             else:
-                say(f"{state.name} runs already.")
+                say(f"{state.name} is already running.")
             try:
                 _wait(wanted, state)
             except BaseException:
@@ -196,7 +196,7 @@ def start(wanted: ServerSpec, say: Say = lambda _: None) -> ServerState:
             return state
     except OSError as error:
         raise StorageError(
-            f"No server can be started in {folder} ({error}); let {CACHE_VARIABLE} name another "
+            f"No server can be started in {folder} ({error}); set {CACHE_VARIABLE} to another "
             "folder."
         ) from error
 
@@ -366,8 +366,8 @@ def find_java(opensearch: str = DEFAULT_VERSION) -> Path:
             if version and int(version[1]) in versions and os.access(home / "bin/java", os.X_OK):
                 return home.resolve()
     raise UserError(
-        f"There is no Java {versions.start} to {versions.stop - 1} here; install one, or let "
-        "OPENSEARCH_JAVA_HOME or JAVA_HOME name it."
+        f"There is no Java {versions.start} to {versions.stop - 1} here; install one, or set "
+        "OPENSEARCH_JAVA_HOME or JAVA_HOME to it."
     )
 
 

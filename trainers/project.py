@@ -212,8 +212,8 @@ class Project:
         config = home / "cogr.toml"
         if config.exists() and config.read_text("utf-8") != text:
             raise DataError(
-                f"{config} is there and says something else: Project.open opens it; name another "
-                "folder to begin anew."
+                f"{config} already exists with other settings; open it with Project.open, or name "
+                "another folder."
             )
         data = Store(home / "data")
         for name, records in (("items", items), ("queries", queries), ("labels", labels)):
@@ -307,8 +307,8 @@ class Project:
             self._say(f"pushed {items.id} to {workspace.backend.name} beside what serves")
         if split == "dev" and knows_dev(workspace, items, queries):
             self._say(
-                "This pair has learned from the labels of these dev queries: it does better by "
-                "them than by new ones."
+                "This pair was trained on the labels of these dev queries, so its figures on them "
+                "are too high."
             )
         result = evaluate(workspace, items, queries, split)
         beside = [served(workspace, split, items, queries)]

@@ -291,8 +291,8 @@ def _find_loader(name: str) -> Loader:
         return _published(name)
     known = [*LOADERS, *PUBLISHED, f"{IRDS}NAME"]
     raise SettingsError(
-        f"The loader {name!r} is unknown; set dataset.loader to one that is known"
-        f"{nearest(name, known)} (there are: {', '.join(known)})."
+        f"The loader {name!r} is unknown; set dataset.loader to another{nearest(name, known)} "
+        f"(there are: {', '.join(known)})."
     )
 
 

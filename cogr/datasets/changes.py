@@ -132,8 +132,8 @@ def changes_since(dataset: Dataset, side: Side, since: datetime, known: SortedSt
     updated = dataset.updated.get(side, {})
     if not updated:
         raise DataError(
-            f"No {side} of the data set {dataset.name} has a field 'updated', which --since goes "
-            "by; add it, or name the changes with --changed."
+            f"No {side} of the data set {dataset.name} has a field 'updated', which --since needs; "
+            "add it, or name the changes with --changed."
         )
     entities = dataset.entities(side)
     there = arrow_strings(entity.id for entity in entities)

@@ -81,8 +81,8 @@ def looks_like(path: Path) -> str:
         for key in keys.keys() & whole.keys():
             return keys[key]
     raise DataError(
-        f"{path} is not in a known format of judgements; write one of {', '.join(FORMATS)}, or "
-        "name it with --format."
+        f"{path} has no known format of judgements; convert it to one of {', '.join(FORMATS)}, or "
+        "name its format with --format."
     )
 
 
@@ -157,8 +157,7 @@ def _read_ranklib(path: Path) -> Iterator[Judged]:
             row = re.match(r"\s*(\S+)\s+qid:(\S+)[^#]*#\s*(?:docid\s*=\s*)?(\S+)", line)
             if not row:
                 raise DataError(
-                    f"{place}: the line is not a grade, qid:ID, features, # and the item's id; "
-                    "write these."
+                    f"{place}: the line is not 'GRADE qid:ID FEATURES # ITEM'; correct it."
                 )
             yield from _judged(place, texts.get(row[2], ""), row[2], row[3], row[1])
 

@@ -101,8 +101,8 @@ def read_log(paths: Sequence[Path], access: AccessLog | None = None) -> QueryLog
     by_text.pop("", None)
     if not by_text:
         raise DataError(
-            f"No query is in {', '.join(map(str, paths))}; write one a line, JSON objects with "
-            "query, CSV with a column query, or UBI records that have a user_query."
+            f"No query is in {', '.join(map(str, paths))}; write one query a line, JSON objects "
+            "with query, CSV with a column query, or UBI records that have a user_query."
         )
     kept = QueryFilter()
     queries = [one for text, one in by_text.items() if kept.keeps(text)]
@@ -147,7 +147,8 @@ def _searches(path: Path) -> Iterator[Searched]:
     if is_request(_first_line(path)):
         raise DataError(
             f"{path} is the log of a web server, which cogr-ops shadow and cogr-train labels "
-            "from-clicks read with --item-path /p/{item}; here cut the queries out, one a line."
+            "from-clicks read with --item-path /p/{item}; for this command extract the queries, "
+            "one a line."
         )
     return (Searched(line.strip(), 1) for _, line in lines(path) if line.strip())
 

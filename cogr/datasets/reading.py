@@ -85,10 +85,10 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
             f"{path}: the text is not {_Named.encoding or 'UTF-8'}; save the file as UTF-8."
         ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is cut off or damaged ({error}); fetch it again.") from error
+        raise DataError(f"{path} is truncated or damaged ({error}); fetch it again.") from error
     except OSError as error:
         reason = error.strerror or str(error)
-        raise DataError(f"{path} can't be read ({reason}); name a file that can.") from error
+        raise DataError(f"{path} can't be read ({reason}); name a readable file.") from error
 
 
 def lines(path: Path, *, named: bool = True) -> Iterator[tuple[int, str]]:

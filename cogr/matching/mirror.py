@@ -117,8 +117,8 @@ class Mirror:
         own = [""] * len(ids) if own is None else own
         if not len(ids) == len(sets) == len(own):
             raise DataError(
-                f"A world needs one keyword set an id, but has {len(ids)} ids, {len(sets)} sets, "
-                f"{len(own)} own texts."
+                f"A mirror needs one keyword set for each id, but has {len(ids)} ids, {len(sets)} "
+                f"sets, {len(own)} own texts."
             )
         order = sorted(range(len(ids)), key=ids.__getitem__)
         builder = PostingsBuilder()

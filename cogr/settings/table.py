@@ -38,7 +38,7 @@ def sound(value: Any) -> Any:
     if isinstance(text, str) and any(
         unicodedata.category(sign) in ("Cc", "Cs") and sign not in kept for sign in text
     ):
-        raise ValueError("it contains a line break or another character that is no text")
+        raise ValueError("it contains a line break or a control character")
     members = [*value, *value.values()] if isinstance(value, dict) else value
     for inner in members if isinstance(members, list | tuple) else ():
         sound(inner)

@@ -354,7 +354,8 @@ class Snapshot:
             return self.store.open(self.path)
         except FileNotFoundError as error:
             raise SnapshotError(
-                f"The rows of {self.id} were removed meanwhile; see cogr-index list, or rebuild it."
+                f"The rows of {self.id} were removed in the meantime; see cogr-index list, or "
+                "rebuild it."
             ) from error
 
     def ids(self) -> SortedStrings:

@@ -79,8 +79,8 @@ def with_base(model: str) -> tuple[str, Path | None]:
     base = read_json(folder / "adapter_config.json", "").get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         raise GeneratorError(
-            f"The adapter {folder} does not say what its base is; write it into its "
-            "adapter_config.json, as base_model_name_or_path."
+            f"The adapter {folder} names no base model; set base_model_name_or_path in its "
+            "adapter_config.json."
         )
     beside = folder / base
     return (str(beside.resolve()) if beside.is_dir() else base), folder
@@ -149,8 +149,8 @@ def _from_hub(name: str, files: Sequence[str]) -> Path:
         ) from error
     except (HfHubHTTPError, OSError) as error:
         raise ServiceError(
-            f"The model {name} is neither in the local Hugging Face cache nor can the hub be "
-            "reached; fetch it where there is a network, or give a folder."
+            f"The model {name} is not in the local Hugging Face cache, and the hub can't be "
+            "reached; download it where there is a network, or give a folder."
         ) from error
 
 
@@ -272,7 +272,7 @@ def context_length(folder: Path) -> int:
         own = _usual_context(folder)
     if own is None:
         raise GeneratorError(
-            f"{folder / 'config.json'} does not say how long a context is; add "
+            f"{folder / 'config.json'} does not give the length of its context; add "
             "max_position_embeddings."
         )
     return int(own)
@@ -411,8 +411,8 @@ class LocalModelGenerator(Generator):
         )
         if not yes - no or not no - yes:
             raise GeneratorError(
-                f"The model {self.folder} can't be asked yes or no: its tokens don't tell them "
-                "apart; take another model as the judge."
+                f"The model {self.folder} can't answer yes or no: its tokenizer doesn't tell the "
+                "words apart; use another model as the judge."
             )
         return sorted(yes - no), sorted(no - yes)
 

@@ -160,13 +160,12 @@ class OpenAIGenerator(EndpointGenerator):
     def _given_up(self, reason: str) -> CogrError:
         if reason == _UNDECIDED:
             return GeneratorError(
-                f"The endpoint {self._endpoint} gives no log-probabilities with the model "
-                f"{self.options.model!r}; take one that does as the judge."
+                f"The endpoint {self._endpoint} returns no log-probabilities for the model "
+                f"{self.options.model!r}; use one that does as the judge."
             )
         return ServiceError(
-            f"The endpoint {self._endpoint} failed {_FAILED_IN_A_ROW} times in a row, the last "
-            f"time with: {reason}; try again later, or change the settings generator.* "
-            "accordingly."
+            f"The endpoint {self._endpoint} failed {_FAILED_IN_A_ROW} times in a row, most "
+            f"recently with: {reason}; try again later, or correct the settings generator.*."
         )
 
     def client(self) -> Any:
@@ -226,7 +225,7 @@ class OpenAIGenerator(EndpointGenerator):
         yes, no = (sum(p for token, p in listed if token == word) for word in YES_AND_NO)
         if not yes and not no:
             return Failure(id_, "neither yes nor no is among the likeliest answers")
-        # What is not listed is less likely than all that is.
+        # Unlisted tokens are less likely than any listed one.
         return decided(id_, yes or least, no or least)
 
     async def _response(self, client: Any, request: Request) -> Any:
@@ -244,7 +243,7 @@ class OpenAIGenerator(EndpointGenerator):
             if out - self._left_out:
                 self._left_out |= out
                 log.warning(
-                    "%s refuses some parameters (%s); requests leave them out from now on.",
+                    "%s rejects some parameters (%s); they are left out from now on.",
                     *(self._endpoint, said),
                 )
             return response
@@ -266,14 +265,14 @@ class OpenAIGenerator(EndpointGenerator):
         status, said = error.status_code, _said_by(error)
         if status in (401, 403):
             raise ServiceError(
-                f"The endpoint {self._endpoint} refuses us with {status} ({said}); check the "
-                "generator's api_key."
+                f"The endpoint {self._endpoint} returned {status} ({said}); check the generator's "
+                "api_key."
             ) from error
         if 300 <= status < 400:
             raise GeneratorError(
                 f"The endpoint {self._endpoint} redirects to "
-                f"{without_credentials(error.response.headers.get('location', ''))}; name in "
-                "base_url the address that answers."
+                f"{without_credentials(error.response.headers.get('location', ''))}; set base_url "
+                "to that address."
             ) from error
         if status == 404:
             raise GeneratorError(

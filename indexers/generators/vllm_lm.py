@@ -179,8 +179,8 @@ class VllmGenerator(LocalModelGenerator):
         except Exception as error:  # an engine in a process of its own raises none of Python's
             adapter = f" and the adapter {self.options.adapter}" if self.options.adapter else ""
             raise GeneratorError(
-                f"vLLM stops with the model {self.folder}{adapter} ({first_line(error)}); "
-                'generator.name = "transformers" loads what vLLM does not.'
+                f"vLLM failed with the model {self.folder}{adapter} ({first_line(error)}); "
+                'generator.name = "transformers" may load it.'
             ) from error
 
     def _begin(self, new: Iterable[Request], under_way: dict[str, Encoded]) -> list[Failure]:

@@ -219,7 +219,7 @@ class _Assembly:
     def _why(self, id_: str) -> str:
         if id_ not in self._transient:
             raise StorageError(
-                f"The answer of {id_!r} has vanished from the cache in {self._job.store.url}; run "
+                f"The answer of {id_!r} is missing from the cache in {self._job.store.url}; run "
                 "the same command again."
             )
         return self._transient[id_]

@@ -66,9 +66,9 @@ class UpdateRequest(RebuildRequest):
                 "exactly one."
             )
         if self.log is not None and self.side != "query":
-            raise SettingsError("--from-log is of searches; give it with --side query.")
+            raise SettingsError("--from-log reads searches; use it with --side query.")
         if self.save is not None and self.log is None:
-            raise SettingsError("--save keeps the queries of a log; give it with --from-log.")
+            raise SettingsError("--save stores the queries of a log; use it with --from-log.")
 
 
 def update_side(workspace: Workspace, request: UpdateRequest, bar: ProgressBar, say: Say) -> Update:
@@ -118,7 +118,10 @@ def until_unmoved(work: Callable[[], T], say: Say) -> T:
         try:
             return work()
         except MovedError as moved:
-            say(f"What serves has changed meanwhile, so the update starts from that: {moved}")
+            say(
+                "Another process switched in the meantime; the update starts from what serves "
+                f"now: {moved}"
+            )
 
 
 class Update(RebuildRun):

@@ -101,8 +101,8 @@ class ForeignIndex(Destination):
         serving = state.get(self.items) or history.last(self.items)
         if serving is None:
             raise UserError(
-                f"Nothing was published into {self.target.name} yet; name an item snapshot, such "
-                f"as in cogr-index publish SNAPSHOT --into {self.target.name}."
+                f"Nothing was published into {self.target.name} yet; publish an item snapshot: "
+                f"cogr-index publish SNAPSHOT --into {self.target.name}."
             )
         return [serving]
 

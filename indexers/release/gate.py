@@ -108,7 +108,7 @@ def check_gate(
     if verdict.reasons:
         raise CheckFailedError(
             f"The gate keeps {' and '.join(ids)} from serving: {'; '.join(verdict.reasons)}. What "
-            f"serves stays; {verdict.advice}, or overrule it by cogr-index publish --no-gate."
+            f"serves stays; {verdict.advice}, or overrule it with cogr-index publish --no-gate."
         )
     if verdict.beside_text:
         worse = any(
@@ -193,7 +193,7 @@ def _figures(
         item, query = (open_snapshot(workspace.store, pair[side]) for side in ("item", "query"))
     except SnapshotError as error:
         raise SnapshotError(
-            f"The gate can't compare: {str(error).rstrip('.')}, or overrule the gate by "
+            f"The gate can't compare: {str(error).rstrip('.')}, or overrule the gate with "
             "cogr-index publish --no-gate."
         ) from error
     mirror = mirror_of(item)

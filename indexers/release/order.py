@@ -118,8 +118,8 @@ class History:
             return
         if not self._store.swap(self._path, self._read, content):
             raise LockedError(
-                f"Another process has switched meanwhile, says {self._path} in {self._store.url}; "
-                "this one has switched nothing. Run the same command again."
+                f"Another process switched in the meantime, according to {self._path} in "
+                f"{self._store.url}; nothing was switched here. Run the same command again."
             )
         self._read, self.entries = content, entries[-_KEPT:]
 
@@ -330,7 +330,7 @@ class Destination:
         """What a publish without a snapshot publishes. Raises UserError where there is nothing."""
         if ids := [id_ for id_ in self.pair(state).values() if id_]:
             return ids
-        raise UserError("Nothing is named to be published; name a snapshot (cogr-index list).")
+        raise UserError("No snapshot given; name one (cogr-index list).")
 
     def placed(self, ids: Sequence[str]) -> dict[str, str]:
         """Place -> snapshot. Raises SnapshotError where two are of one side."""
@@ -505,13 +505,13 @@ def roll_back(
         now = place.state(history)
         if now != seen or history.entries != told:
             raise UserError(
-                f"Somebody else has switched meanwhile: {_spoken(now, history)} serves now. "
-                "Nothing was rolled back; run the same command again to go back from there."
+                f"Another process switched to {_spoken(now, history)} in the meantime. Nothing was "
+                "rolled back; run the same command again to go back from there."
             )
         lease.check()
         history.settle(now)
         if finishes:
-            say("The rollback before this one had switched and died; it is finished now.")
+            say("The previous rollback switched and died; it is finished now.")
             gone = [where for where in finishes if finishes[where] != now.get(where)]
             return _released(place, {w: str(now[w]) for w in gone}, {**now, **finishes})
         place.placed([*changes.values()])
@@ -640,9 +640,9 @@ def _check_base(
         if before != after:
             raise MovedError(
                 f"{' and '.join(ids)} started from {was or 'nothing'}, but now "
-                f"{_spoken({side: now}, history)}, serves; to publish it would undo that. It is "
-                "kept: run the same command again, or let it serve nevertheless by cogr-index "
-                f"publish {' '.join(ids)}."
+                f"{_spoken({side: now}, history)}, serves; publishing it would undo that. It is "
+                "kept: run the same command again, or publish it anyway with cogr-index publish "
+                f"{' '.join(ids)}."
             )
 
 
@@ -698,7 +698,7 @@ def _check_rounds(
     if refused:
         raise CheckFailedError(
             f"{what}. What serves stays; publish an item and a query snapshot of one round in one "
-            "call, or overrule this by cogr-index publish --no-gate."
+            "call, or overrule this with cogr-index publish --no-gate."
         )
     say(f"Warning: {what}; publish a pair of one round.")
 

@@ -211,7 +211,7 @@ def _rule(place: Any, cells: Mapping[str, str]) -> Rule:
     filled = {*cells} & {*_COLUMNS[1:]}
     if filled not in _CELLS[kind]:
         wanted = " or ".join(" and ".join(sorted(one, reverse=True)) for one in _CELLS[kind])
-        raise DataError(f"{place}: {kind} takes {wanted}; fill in these cells and no other.")
+        raise DataError(f"{place}: {kind} takes {wanted}; fill in only these cells.")
     # A synonym's query is also looked for within texts.
     spelled = self_keyword if kind == "synonym" else query_key
     query, keyword = spelled(cells.get("query", "")), parse(cells.get("keyword", ""))

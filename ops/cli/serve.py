@@ -128,5 +128,5 @@ def worker(
         f"Waiting for shards of {' and '.join(sides)} from {printable(workspace.settings.redis)}."
     )
     if serve_queues(workspace, sides, generator):
-        console.note("Starting anew: the next shard is for another model.")
+        console.note("Restarting: the next shard is for another model.")
         os.execv(sys.executable, sys.orig_argv)

@@ -43,7 +43,7 @@ def _emit(as_json: bool, payload: dict[str, Any]) -> None:
 
 def _start(wanted: ServerSpec, as_json: bool, next_: str, variable: str) -> None:
     if url := os.environ.get(variable):
-        console.note("The environment names a server: nothing is started.")
+        console.note("The environment names a server, so nothing is started.")
         _emit(as_json, {"url": masked(url)})
         return
     state = servers.start(wanted, console.note)

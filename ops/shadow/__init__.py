@@ -103,8 +103,8 @@ class ExpanderClient:
             ) from error
         if answer.status != 200:
             raise FailedError(
-                f"The expander at {self.url} answers with status {answer.status}; check --expander "
-                "and serving.token (COGR_SERVING__TOKEN).",
+                f"The expander at {self.url} returned status {answer.status}; check --expander and "
+                "serving.token (COGR_SERVING__TOKEN).",
                 f"expander {answer.status}",
             )
         expansion: Mapping[str, Any] = answer.json()
@@ -184,14 +184,14 @@ class Search:
         if refusal is not None:
             if refusal.status in (400, 404):
                 raise BadRequestError(
-                    f"{index} refuses the query of {self.body.source}: {refusal.kind}, "
+                    f"{index} rejected the query of {self.body.source}: {refusal.kind}, "
                     f"{refusal.reason}; correct the request."
                 )
             error = service_error(refusal, self.cluster.url, f"searching {index}")
             raise FailedError(str(error), refusal.kind or f"status {refusal.status}")
         if answer["timed_out"] or answer["_shards"]["failed"]:
             raise FailedError(
-                f"The answer of {index} is not whole; see the cluster's health.", "not whole"
+                f"The answer from {index} is incomplete; see the cluster's health.", "not whole"
             )
         hits: list[Mapping[str, Any]] = answer["hits"]["hits"]
         return hits

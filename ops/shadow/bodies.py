@@ -42,8 +42,7 @@ class Body:
         """
         if not path.is_file():
             raise DataError(
-                f"The request body {path} is not there; write the JSON of a search with {QUERY} "
-                "in it."
+                f"There is no request body {path}; write the JSON of a search with {QUERY} in it."
             )
         text = "\n".join(line for _, line in lines(path))
         try:

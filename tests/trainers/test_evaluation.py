@@ -127,4 +127,4 @@ def test_the_command_has_a_row_for_each_pair(tmp_path: Path, cogr_train: Command
     assert "0.2 of the items came later" in ended.out
     ended = cogr_train(*asked, "--baselines")
     assert ended.status == 2
-    assert "goes without --item, --query and --baselines" in ended.sentence
+    assert "combined with --item, --query and --baselines" in ended.sentence

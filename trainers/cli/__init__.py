@@ -212,7 +212,9 @@ def _evaluate(
     """
     if new_items is not None:
         if item or query or baselines:
-            raise SettingsError("--new-items goes without --item, --query and --baselines.")
+            raise SettingsError(
+                "--new-items can't be combined with --item, --query and --baselines."
+            )
         _evaluate_new(call, new_items, split)
         return
     result = _project(call).evaluate(split, item=item, query=query, baselines=baselines)

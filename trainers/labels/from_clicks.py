@@ -161,8 +161,8 @@ def _without_busy_days(
     if not len(kept):
         reasons = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count)
         raise DataError(
-            f"No pair of query and item has enough evidence for a label ({reasons}); bring a "
-            "longer log, or lower --min-impressions, --min-confidence, --min-days or --k."
+            f"No pair of query and item has enough evidence for a label ({reasons}); use a longer "
+            "log, or lower --min-impressions, --min-confidence, --min-days or --k."
         )
     return kept
 
@@ -375,7 +375,8 @@ def _rate_by_position(shown: Shown) -> _Floats:
     if not rates.any():
         raise DataError(
             "The log has no clicks on what was shown: name the actions that are clicks with "
-            "--weight ACTION=1, and see that clicks and impressions share object ids and query ids."
+            "--weight ACTION=1, and check that clicks and impressions share object ids and query "
+            "ids."
         )
     # Positions with few visits are unreliable, so the next ones above them are used.
     return np.asarray(np.maximum(rates / rates.max(), _MIN_SHARE), np.float64)

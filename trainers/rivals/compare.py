@@ -61,7 +61,7 @@ def with_dev_queries(dataset: Dataset) -> Dataset:
     if len(train) - len(ids) < 1:
         raise DataError(
             f"The data set {dataset.name} has no dev queries and {len(train)} training query; "
-            "bring at least two labelled training queries."
+            "provide at least two labelled training queries."
         )
     return set_apart(dataset, ids)
 

@@ -201,7 +201,7 @@ class Cogr(Method):
         if learned not in (ours, with_dev(workspace).dataset.dataset_hash):
             raise nothing
         if learned != ours:
-            task.say(f"the run {name} has learned from the queries that are set apart as dev, too")
+            task.say(f"the run {name} was also trained on the queries that are set apart as dev")
         return max(finished, key=lambda one: one.dev_f1 or 0.0)
 
 

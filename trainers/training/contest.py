@@ -231,8 +231,8 @@ def check_start(workspace: Workspace, run: Run, say: Say) -> None:
     f1, error, text = float(own["f1"]), float(own["f1_se"]), known.bm25["dev"]["f1"]
     if f1 < text + error:
         raise CheckFailedError(
-            f"Round 1 is not begun: on dev the pair of SFT has F1 {f1:.3f}, less than one "
-            f"standard error ({error:.3f}) above BM25's {text:.3f}. Take a larger model, more "
+            f"Not starting round 1: the SFT pair's dev F1 is {f1:.3f}, less than one standard "
+            f"error ({error:.3f}) above BM25's {text:.3f}. Use a larger model, more "
             'training.sft epochs, or prompts.query_variant = "proposals"; cogr-train publish '
             "statistical needs no model."
         )

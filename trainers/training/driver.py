@@ -156,7 +156,7 @@ class Driver:
             choice = self.choice() if state.finished else None
             if choice is None:
                 raise TrainingError(
-                    f"There is nothing to choose a pair of the run {self.run.name} by: "
+                    f"No pair of the run {self.run.name} can be chosen: "
                     f"{judged_by(self.workspace)} Name one: sft, or the number of a round."
                 )
             return choice.chosen
@@ -207,8 +207,8 @@ class Driver:
                 failure = self._process(current, halvings)
             except KeyboardInterrupt:
                 self._say(
-                    f"{self._under_way(current)} of round {current.number} was under way: the "
-                    "same command does it again and goes on."
+                    f"{self._under_way(current)} of round {current.number} was interrupted: the "
+                    "same command repeats it and continues."
                 )
                 raise
             state = self.run.state()
@@ -219,7 +219,7 @@ class Driver:
             again = failure.status == OUT_OF_MEMORY and stage.startswith("train-")
             if not again or halvings == MAX_HALVINGS:
                 raise _error(stage, failure)
-            self._say(f"{stage} ran out of memory: once more with half the micro batch")
+            self._say(f"{stage} ran out of memory: trying again with half the micro batch")
             halvings += 1
 
     def _process(self, current: Round, halvings: int) -> StageFailure | None:
@@ -284,6 +284,6 @@ def _error(stage: StageName, failure: StageFailure) -> CogrError:
             "of memory); nothing before it is lost, so run the same command again."
         )
     return TrainingError(
-        f"The stage {stage} ended with status {failure.status}; what it wrote above says why. "
-        "Nothing before it is lost."
+        f"The stage {stage} ended with status {failure.status}; see its output above. Nothing "
+        "before it is lost."
     )

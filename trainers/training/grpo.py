@@ -168,7 +168,7 @@ class CompletionScorer:
         self._reward, self._own = reward, own
         self._ends = frozenset(ends)
         self._strict = unfinished_is_over_budget
-        # A set over any budget, as which unfinished completions are scored.
+        # Stand-in for an over-budget set, used to score unfinished completions.
         self._too_many = tuple(f"keyword {number}" for number in range(world.k_max + 1))
 
     def __call__(

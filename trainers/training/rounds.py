@@ -342,8 +342,8 @@ class Run:
                 raise ValueError("its digest is that of another state")
         except (OSError, ValueError) as error:
             raise TrainingError(
-                f"The state of run {self.name} ({self.store.full(path)}) is broken; restore it, "
-                "or remove it and the run begins again."
+                f"The state of run {self.name} ({self.store.full(path)}) is broken; restore it, or "
+                "remove it to begin the run again."
             ) from error
         return saved.state
 
@@ -377,8 +377,8 @@ class Run:
         changed = changes(before.pop("settings"), now.pop("settings")) + changes(before, now)
         if changed:
             raise TrainingError(
-                f"The run {self.name} was begun otherwise: {'; '.join(changed[:5])}; set it back, "
-                "or begin another run with --run NAME."
+                f"The run {self.name} was begun with other settings: {'; '.join(changed[:5])}; "
+                "restore them, or begin another run with --run NAME."
             )
 
 

@@ -93,8 +93,8 @@ def write_targets(inputs: Inputs) -> Wrote:
     queries = query_targets(items, relevant, sft.query_keywords)
     if not queries.keys() & inputs.relevant.keys():
         raise DataError(
-            f"The first item keywords ({source}) give no training query a target; look at its "
-            "relevant items' texts, or set training.sft.items_from."
+            f"The first item keywords ({source}) give no training query a target; check the texts "
+            "of its relevant items, or set training.sft.items_from."
         )
     for side, targets in zip(SIDES, (queries, items), strict=True):
         inputs.run.store.write_json(_file(inputs.run, side), targets)
@@ -188,7 +188,7 @@ def run_sft(
     examples = [example for example in made if example is not None]
     if not examples:
         raise DataError(
-            f"No prompt and target fit into the {context:,} tokens of {base.name}; take another "
+            f"No prompt and target fit into the {context:,} tokens of {base.name}; use another "
             "model."
         )
     length = max(len(one["input_ids"]) for one in examples)

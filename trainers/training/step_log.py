@@ -85,7 +85,10 @@ class StepLog(ExitStack):
         self._record(step, logs, seconds=seconds)
         if self._whole or not self._is_level():
             return False
-        self._say(f"step {step}: the reward has not risen for {self._window} steps: it ends here")
+        self._say(
+            f"step {step}: the reward has not risen for {self._window} steps, so the stage "
+            "ends here"
+        )
         return True
 
     def keep_completions(self, folder: Path) -> None:

@@ -99,7 +99,7 @@ _BLOCKED = (
     f"free disk space, or lift the block (set index.blocks.* of that index to null); {_AGAIN}",
 )
 _WRONG = (
-    "refuses with status {0.status}: {0.kind} {0.reason}",
+    "returned status {0.status}: {0.kind} {0.reason}",
     "correct what it names; the same command would be refused again",
 )
 _AWAY = ("is not available (status {0.status})", f"see the cluster's health; {_AGAIN}")
@@ -128,14 +128,14 @@ _SAID: Mapping[str | int, tuple[str, str]] = {
     ),
     404: (
         "does not have it: {0.reason}",
-        "it was removed meanwhile; run the same command again",
+        "it was removed in the meantime; run the same command again",
     ),
-    413: ("finds the request too large", "raise the limit there, or of a proxy before it"),
+    413: ("rejected the request as too large", "raise its limit, or that of a proxy before it"),
     429: ("is overloaded and kept refusing", f"see its load; {_AGAIN}"),
     **dict.fromkeys((502, 503, 504), _AWAY),
     **dict.fromkeys((400, 405, 406, 415, 422), _WRONG),
 }
-_OTHER = ("refuses with status {0.status}: {0.kind} {0.reason}", "see the cluster's log")
+_OTHER = ("returned status {0.status}: {0.kind} {0.reason}", "see the cluster's log")
 
 
 RETRIES = 7
@@ -276,8 +276,8 @@ def read_version(info: Any, url: str) -> Version:
             return Version(major, minor, number)
     raise ServiceError(
         f"{url} must be OpenSearch {'.'.join(map(str, OLDEST))} or newer, since others score or "
-        f"page differently, but says distribution {kind}, version {number}; check opensearch.url, "
-        "upgrade it, or turn compatibility.override_main_response_version off."
+        f"page differently, but reports distribution {kind}, version {number}; check "
+        "opensearch.url, upgrade it, or turn compatibility.override_main_response_version off."
     )
 
 

@@ -272,9 +272,9 @@ def fill(cluster: Cluster, target: Target, fields: Sequence[str], mirror: Mirror
             return done
         done += written
     raise CheckFailedError(
-        f"After {SWEEPS} sweeps documents of {index} still lack the field {name}: something "
-        "replaces whole documents all the while; let it update documents partially, or run the "
-        "same command when it is quiet."
+        f"After {SWEEPS} sweeps documents of {index} still lack the field {name}: another program "
+        "keeps replacing whole documents; have it update them partially, or run the same command "
+        "when it is idle."
     )
 
 

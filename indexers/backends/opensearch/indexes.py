@@ -473,7 +473,7 @@ def complete_index(cluster: Cluster, snapshot_id: str) -> IndexState:
     if not state.complete:
         raise SnapshotError(
             f"The index {state.name} is half-written; run cogr-index publish {snapshot_id}, which "
-            "goes on."
+            "continues."
         )
     check_scored(state, cluster.version)
     return state

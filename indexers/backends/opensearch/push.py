@@ -185,7 +185,7 @@ def _send(cluster: Cluster, index: str, chunk: list[bytes], stop: threading.Even
         if wait is None:
             raise service_error(refusal, cluster.url, f"writing to the index {index}")
         if stop.wait(wait):
-            raise ServiceError(f"Writing to the index {index} was given up.")
+            raise ServiceError(f"Writing to the index {index} was abandoned.")
 
 
 def _sort_out(

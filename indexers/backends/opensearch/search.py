@@ -211,7 +211,8 @@ def top(
     """
     if size > _PAGE:
         raise UserError(
-            f"A search gives at most {_PAGE} hits, but {size} were asked for; give a smaller size."
+            f"A search returns at most {_PAGE} hits, but {size} were asked for; give a smaller "
+            "size."
         )
     body = {
         **search_body(keywords, size, words, fields),
@@ -254,7 +255,7 @@ def ask(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Mapping[str, A
     }
     for flaw in (flaw for flaw, holds in flaws.items() if holds):
         raise ServiceError(
-            f"The answer of {index} at {cluster.url} is not whole: {flaw}; see the cluster's "
+            f"The answer from {index} at {cluster.url} is incomplete: {flaw}; see the cluster's "
             "health and search again."
         )
     return answer
@@ -373,4 +374,4 @@ def install_template(cluster: Cluster, prefix: str) -> None:
             "PUT", f"/_scripts/{prefix}-search", body=body, doing="storing the search template"
         )
     except CogrError as error:
-        log.warning("%s It goes on without the template.", error)
+        log.warning("%s Continuing without the template.", error)

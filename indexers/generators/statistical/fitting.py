@@ -151,10 +151,9 @@ def _relevance(dataset: Dataset) -> Csr:
     judged = len({row for row, _ in pairs})
     if judged < MIN_QUERIES:
         raise GeneratorError(
-            f"The generator 'statistical' learns from labels, but the data set {dataset.name} "
-            f"has {judged} training queries "
-            f"with relevant items and {MIN_QUERIES} are needed; add judgements or set the "
-            "generator 'extractive'."
+            f"The generator 'statistical' learns from labels, but the data set {dataset.name} has "
+            f"{judged} training queries with relevant items and {MIN_QUERIES} are needed; add "
+            "judgements or use the generator 'extractive'."
         )
     places = tuple(np.array(pairs, np.int32).T)
     shape = (len(queries), len(dataset.items))

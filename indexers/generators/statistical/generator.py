@@ -282,7 +282,7 @@ class Statistical(Generator):
             try:
                 return open_artefact(self._folder, self._encoder)
             except SnapshotError as error:
-                log.warning("It is fitted again: %s", error)
+                log.warning("Fitting again: %s", error)
         options = self.options.model_dump(exclude={"encoder", "evidence", "judge"})
         dataset = replace(self._dataset, new=self._new_ids)
         artefact = fit(dataset, **options, encoder=self._encoder)

@@ -187,7 +187,7 @@ class Coordinator:
         if not self._reason:
             raise StorageError(
                 f"{len(self._missing)} answers that workers reported are not in "
-                f"{self._job.store.url}; the workers must have the same store."
+                f"{self._job.store.url}; the workers must use the same store."
             )
         raise ServiceError(
             f"The fleet gave no answer {barren} times in a row, the last time: {self._reason}; see "

@@ -112,7 +112,7 @@ class Worker:
                 return loaded
             if loaded.keeps_memory:
                 self.restart_needed = True
-                raise GeneratorError("This worker starts anew with another generator.")
+                raise GeneratorError("This worker restarts with another generator.")
             self.close()
         generator = self._load(run)
         if differs := _difference(run.fingerprint, generator.fingerprint):
@@ -281,7 +281,7 @@ def _consumer() -> type[Any]:
                     return connection
                 except ReadOnlyError as error:
                     if not waits:
-                        log.warning("The broker takes no writes (%s); waiting for it.", error)
+                        log.warning("The broker rejects writes (%s); waiting for it.", error)
                     waits = True
                     maybe_shutdown()
                     time.sleep(WORKER_LOOK_SECONDS)

@@ -89,7 +89,7 @@ def test_several_judges_are_one_grade_as_in_quepid(
         ('{"requests": [{"ratings": [{"_id": "a"}]}]}', "line 1: a query has no text"),
         ('{"topics": {}}', "line 1: 'topics' is not a list; write one of objects"),
         ('{"judgmentRatings": [[]]}', "line 1: the record is not a JSON object but list"),
-        ('{"hits": []}', "is not in a known format .* or name it with --format"),
+        ('{"hits": []}', "no known format .* with --format"),
         ("query,docid,rating\na,1,x\n", "line 2: 'rating' .*'x'"),
         ("query,docid,rating\n ,1,2\n", "line 2: .*text"),
         ("query-id\tcorpus-id\tscore\nq\t\t1\n", "line 2: 'corpus-id' .*empty"),

@@ -187,7 +187,7 @@ def test_a_flag_is_blamed_for_its_own_mistakes(
         ("COGR_KEYWORDS", "notjson", "COGR_KEYWORDS is not valid JSON; write a list as"),
         ("COGR_KEYWORDS", '{"k_max": "many"}', "COGR_KEYWORDS: keywords.k_max: input should be"),
         ("COGR_KEYWORDS__KMAX", "3", "KMAX is not a setting; the nearest one is COGR_KEYWORDS__K"),
-        ("COGR_STORE", "\udcff", "COGR_STORE: store: it contains a line break or another"),
+        ("COGR_STORE", "\udcff", "COGR_STORE: store: it contains a line break or a control"),
         ("COGR_CONFIG", "none.toml", "There is no configuration none.toml"),
     ],
     ids=lambda value: ascii(value[:40]),

@@ -165,7 +165,7 @@ def test_parameters_that_an_endpoint_refuses_are_left_out_and_that_is_said_once(
         assert len(endpoint.bodies) == 25 + refusals
     assert kept in endpoint.bodies[-1]
     assert not {*refuses} & endpoint.bodies[-1].keys()
-    (said,) = [one.message for one in caplog.records if "refuses some parameters" in one.message]
+    (said,) = [one.message for one in caplog.records if "rejects some parameters" in one.message]
     assert f"{refuses[-1]}: Extra inputs are not permitted" in said
 
 
@@ -235,7 +235,7 @@ def test_a_system_message_that_is_refused_goes_into_the_users(answer: Answer, sy
     [
         (402, r"20 times in a row.*refused with 402 \(no credit\)", 20),
         (404, "no model 'fake'", 1),
-        (401, r"refuses us with 401 \(no credit\).*api_key", 1),
+        (401, r"returned 401 \(no credit\).*api_key", 1),
     ],
 )
 def test_what_is_refused_for_all_is_told_in_the_endpoints_words(

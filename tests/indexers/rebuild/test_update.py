@@ -123,10 +123,10 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
     ((*UPDATE, "--changed", "bad.jsonl"), "bad.jsonl, line 1: 'deleted' is 'yes'"),
     ((*BY_FILE, "--set", "keywords.k_max=7"), "with a budget of 30 keywords instead of 7"),
     ((*BY_FILE, "--set", "generator.name=extractive"), "by another generator"),
-    ((*UPDATE, "--from-log", "log.txt"), "give it with --side query"),
+    ((*UPDATE, "--from-log", "log.txt"), "with --side query"),
     ((*FROM_LOG, "nowhere"), "nowhere can't be read (No such file"),
     ((*FROM_LOG, "log.csv"), "line 2: 'count' is the string 'many'; write it"),
-    (("update", "--side", "query", "--changed", "log.txt", "--save", "x"), "give it with"),
+    (("update", "--side", "query", "--changed", "log.txt", "--save", "x"), "use it with"),
     (
         (*FROM_LOG, "log.txt", "--min-count", "1", "--save", "no/x.jsonl"),
         "/no does not exist; create it",

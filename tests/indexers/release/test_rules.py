@@ -140,7 +140,7 @@ def test_an_update_starts_from_what_the_generator_wrote(shop: Path, cogr_index: 
 
 
 BAD = [
-    ("pin,sofa,,\n", "rules.csv, line 2: pin takes query and item; fill in these cells"),
+    ("pin,sofa,,\n", "rules.csv, line 2: pin takes query and item; fill in only these"),
     ("hide,sofa,a,\n", "line 2: 'hide' is not a rule; write one of pin, bury, add"),
     ("add,sofa,,\n", "line 2: add takes query and keyword or keyword and item"),
     ("add,,a,red, blue\n", "line 2: the row has 5 columns where 4 are expected"),

@@ -182,7 +182,7 @@ def test_an_update_beside_a_rollback_starts_from_what_serves_then(
     rolled_back = world.found[1][1]["item"]
     once_before_the_switch(partial(world.rollback, print), monkeypatch)
     world.update("new item", "item", said.append)
-    (told,) = [one for one in said if "the update starts from that" in one]
+    (told,) = [one for one in said if "the update starts from what serves" in one]
     assert re.search(r"item-\S+, by process \d+ on \S+ \(rollback\) at \S+, serves", told), told
     serving = open_snapshot(world.store, world.found[0]["item"])
     parent = open_snapshot(world.store, str(serving.manifest.parent))
@@ -240,7 +240,7 @@ def test_update_of_both_sides_holds_them_until_its_switch(
     both = cogr_index("update", "--side", "both", "--changed", "new.jsonl")
     assert [one.status for one in beside] == [2, 0], beside
     assert "holds the lock rebuild-item" in beside[0].err
-    assert (both.status, "the update starts from that" in both.err) == (0, True), both.err
+    assert (both.status, "the update starts from what serves" in both.err) == (0, True), both.err
     serving = [one for one in cogr_index("list", "--json").json["snapshots"] if one["serving"]]
     ids = {*open_snapshot(Store(".cogr"), serving[0]["snapshot"]).ids()}
     assert {items[0]["id"], items[1]["id"]} <= ids

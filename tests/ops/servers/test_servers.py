@@ -116,7 +116,7 @@ def test_a_cache_that_is_a_file_is_one_sentence(cache: Path, alone: Command) -> 
     ended = alone("redis", "start", COGR_CACHE_DIR=str(cache / "file"))
     assert ended.err.count("\n") == 1
     assert "No server can be started" in ended.err
-    assert "let COGR_CACHE_DIR name another folder" in ended.err
+    assert "set COGR_CACHE_DIR to another folder" in ended.err
 
 
 def test_where_the_environment_names_a_server_none_is_started(
@@ -141,9 +141,9 @@ def test_a_life_with_a_kill_and_a_restart(alone: Command) -> None:
         client.set("kept", 1)
     again = here("start", "--name", "life", "--json")
     assert again.json["pid"] == first.pid
-    assert "runs already" in again.err
+    assert "is already running" in again.err
     refused = here("start", "--name", "life", "--port", "1")
-    assert (refused.status, "runs already, on port" in refused.err) == (2, True)
+    assert (refused.status, "is already running on port" in refused.err) == (2, True)
     os.kill(first.pid, signal.SIGKILL)
     while first.running:
         time.sleep(0.01)

@@ -164,11 +164,11 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cogr_ops: Command) 
     ("name", "content", "arguments", "status", "sentence"),
     [
         ("x", "", ("nowhere",), 2, (
-            "nowhere can't be read (No such file or directory); name a file that can."
+            "nowhere can't be read (No such file or directory); name a readable file."
         )),
         ("log", "", ("log",), 2, (
-            "No query is in log; write one a line, JSON objects with query, CSV with a column "
-            "query, or UBI records that have a user_query."
+            "No query is in log; write one query a line, JSON objects with query, CSV with a "
+            "column query, or UBI records that have a user_query."
         )),
         ("log.csv", "id,what\n1,sofa\n", ("log.csv",), 2, (
             "log.csv, line 1: the header has no column 'query'; call one so (there are: id, what)."
@@ -194,7 +194,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cogr_ops: Command) 
             'new.json has no "{{clause}}"; put it where the clause of the keywords belongs.'
         )),
         ("x", "", ("log.jsonl", "--candidate", "new.json"), 2, (
-            "The request body new.json is not there; write the JSON of a search with {{query}} in "
+            "There is no request body new.json; write the JSON of a search with {{query}} in "
             "it."
         )),
         ("x", "", ("log.jsonl",), 3, (

@@ -133,7 +133,7 @@ def test_a_combination_is_a_body_of_the_same_index(shadow: Command, world: World
 @pytest.mark.parametrize(
     ("arguments", "status", "part"),
     [
-        (("--index", "nowhere"), 2, "nowhere refuses the query of"),
+        (("--index", "nowhere"), 2, "nowhere rejected the query of"),
         (("--id-field", "isbn"), 2, "has no 'isbn'; name the items' id with --id-field."),
         (
             ("--expander", "http://127.0.0.1:9"),

@@ -57,8 +57,8 @@ def other_version(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("change", "asked", "sentence"),
     [
-        (other_data, (), "was begun otherwise: dataset_hash was "),
-        (other_version, (), "was begun otherwise: normaliser was 'cogr-0"),
+        (other_data, (), "was begun with other settings: dataset_hash was "),
+        (other_version, (), "was begun with other settings: normaliser was 'cogr-0"),
         (
             no_training_labels,
             ("--run", "new"),

@@ -126,7 +126,7 @@ def test_an_endpoint_that_goes_away_keeps_what_it_answered(shop: Path, cogr_trai
         options = ["--known", 0, "--json"]
         ended = cogr_train("labels", "judge", *at(endpoint), *options)
         assert ended.status == 3
-        assert "refuses us with 403 (no credit)" in ended.sentence
+        assert "returned 403 (no credit)" in ended.sentence
         cost = cogr_train("labels", "judge", *at(endpoint), *options, "--dry-run").json
         assert cost["cached"] >= 5
 

@@ -218,7 +218,7 @@ def test_a_run_needs_no_init_and_says_how_far_it_is_what_is_best_and_what_serves
     assert "Serves now: statistical." in ended.out
     assert "serves" in ended.out
     assert "Next: cogr-train publish" not in ended.err
-    note = "has learned from the labels of these dev queries"
+    note = "was trained on the labels of these dev queries"
     assert note in cogr_train("evaluate", *asked, "--split", "dev").err
     assert cogr_train("publish", "sft", "--no-gate", *asked, "--json").json["serves"] == "sft"
     assert note not in cogr_train("evaluate", *asked, "--split", "dev").err

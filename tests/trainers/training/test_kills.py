@@ -149,7 +149,7 @@ def test_an_interrupt_of_the_group_ends_everything_and_says_how_to_go_on(tmp_pat
             os.killpg(process.pid, signal.SIGINT)
     assert process.wait() == 130, said
     assert said[-2:] == [
-        "train-query of round 0 was under way: the same command does it again and goes on.",
+        "train-query of round 0 was interrupted: the same command repeats it and continues.",
         "Interrupted.",
     ]
     assert not any("Traceback" in line for line in said)

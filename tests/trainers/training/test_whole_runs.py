@@ -113,7 +113,7 @@ def test_out_of_memory_is_tried_again_with_half_the_micro_batch(
     with pytest.raises(TrainingError, match="train-item.* memory.* eighth"):
         copied.driver().reach(2)
     assert asked == [0, 0, 1, 2, 3]
-    assert copied.said[-2] == "train-item ran out of memory: once more with half the micro batch"
+    assert copied.said[-2] == "train-item ran out of memory: trying again with half the micro batch"
     assert not copied.driver().run.state().rounds[1].finished
 
 
@@ -134,7 +134,8 @@ def test_a_stage_ends_where_its_reward_rises_no_more(tmp_path: Path) -> None:
                 shares |= {"rewards/retrieval/mean": reward, "frac_reward_zero_std": 0.5}
                 if log.logged(step, {"loss": 0.1, **shares}):
                     assert said == [
-                        f"step {step}: the reward has not risen for 10 steps: it ends here"
+                        f"step {step}: the reward has not risen for 10 steps, so the stage "
+                        "ends here"
                     ]
                     return step
         return None

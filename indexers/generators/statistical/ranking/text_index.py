@@ -96,8 +96,8 @@ class PairSignals:
             if not by_pair:
                 raise GeneratorError(
                     f"generator.statistical.pair_signals names {name!r}, but no pair of a known "
-                    "query and item has a number above 0 under it; write it into labels.* or "
-                    "pairs.* of the data set (jsonl, csv, parquet), or leave it out."
+                    "query and item has a number above 0 under it; add it to labels.* or pairs.* "
+                    "of the data set (jsonl, csv, parquet), or leave it out."
                 )
         shape = (len(rows), len(numbers))
         values = [np.log1p([*by_pair.values()]).astype(np.float32) for by_pair in columns]

@@ -294,7 +294,7 @@ def test_a_template_that_can_not_be_stored_is_a_warning(
 ) -> None:
     shop.proxy.faults[:] = [Fault("PUT", "_scripts", FORBIDDEN)]
     assert shop.backend.publish({"item": shop.old.id}) == {"item": shop.old.id}
-    assert "It goes on without the template" in caplog.text
+    assert "Continuing without the template" in caplog.text
 
 
 def test_an_alias_whose_name_an_index_has(shop: Shop, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_a_damaged_artefact_is_fitted_again(
     damage(random.Random(0).choice(list(files_below(tmp_path))), "cut", random.Random(0))
     again = Statistical(dataset, store=Store(tmp_path))
     assert again.artefact.facts == artefact.facts
-    assert "It is fitted again" in caplog.text
+    assert "Fitting again" in caplog.text
 
 
 @pytest.mark.usefixtures("artefact")

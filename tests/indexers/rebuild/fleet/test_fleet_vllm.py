@@ -72,7 +72,7 @@ def test_one_engine_for_many_shards_another_one_by_a_new_process(
         assert again["generated"] == 12
         assert again["generator"]["sampling"]["temperature"] == 0.3
         assert worker.poll() is None
-        assert "Starting anew" in fleet.log_of(worker)
+        assert "Restarting" in fleet.log_of(worker)
         assert scraped(port_of(fleet))["cogr_worker_engine_load_duration_seconds_count"] == 1
         assert ended(worker, signal.SIGTERM) == 0, fleet.log_of(worker)
 
