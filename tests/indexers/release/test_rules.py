@@ -167,7 +167,7 @@ def test_a_bad_file_is_refused_and_nothing_is_written(shop: Path, cogr_index: Co
 
 @pytest.mark.parametrize(
     ("flags", "sentence"),
-    [((), "name a snapshot"), (("--set", "publish.rules=none.csv"), "There is no file of rules")],
+    [((), "No snapshot given"), (("--set", "publish.rules=none.csv"), "There is no file of rules")],
 )
 def test_a_publish_of_nothing_is_refused(
     shop: Path, cogr_index: Command, flags: Sequence[str], sentence: str

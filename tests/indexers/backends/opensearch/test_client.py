@@ -141,7 +141,7 @@ def test_settings_that_can_not_work_are_refused_before_anything_is_sent(
     [
         (Refusal(403, "index_create_block_exception", "FORBIDDEN/10"), "is blocked: FORBIDDEN/10"),
         (Refusal(404, "", "alias [x] missing"), "run the same command again"),
-        (Refusal(413), "raise the limit there, or of a proxy before it"),
+        (Refusal(413), "raise its limit, or that of a proxy before it"),
         (Refusal(400, "mapper_exception", "failed"), "status 400: mapper_exception failed"),
     ],
 )
