@@ -8,7 +8,8 @@ inside a window, so that batches are even; answers stream out after every batch.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, takewhile
 from pathlib import Path
@@ -43,6 +44,45 @@ class TransformersOptions(LocalModelOptions):
         return TransformersGenerator(self, context.store)
 
 
+@dataclass(frozen=True)
+class _Read:
+    """Texts that the model has read, a row each.
+
+    Attributes:
+        known: their keys and values.
+        mask: 1 where a text has a token, 0 where it is padded, (rows, tokens).
+        state: of the last token, (rows, hidden).
+    """
+
+    known: Any
+    mask: Any
+    state: Any
+
+    @property
+    def splits(self) -> bool:
+        """Whether every layer keeps the keys and values of every token, so that rows can be
+        repeated and padding may stand between their tokens.
+        """
+        from transformers.cache_utils import DynamicLayer
+
+        layers = getattr(self.known, "layers", [None])
+        return all(type(layer) is DynamicLayer for layer in layers)
+
+    def rows(self, rows: Sequence[int]) -> _Read:
+        """These rows, in this order; the keys and values of `self` stay."""
+        known = copy.deepcopy(self.known)
+        known.batch_select_indices(self.mask.new_tensor(rows))
+        return _Read(known, self.mask[rows], self.state[rows])
+
+
+def _alike(prompts: Sequence[Encoded]) -> int:
+    """How many tokens all of these begin with; of each at least one is left."""
+    texts = [ids for _, ids in prompts]
+    sides = zip(min(texts), max(texts), strict=False)
+    alike = len([*takewhile(lambda pair: pair[0] == pair[1], sides)])
+    return min(alike, *(len(ids) - 1 for ids in texts))
+
+
 class TransformersGenerator(LocalModelGenerator):
     """Batched `generate` of a causal language model. Loads it at the first request.
 
@@ -63,31 +103,65 @@ class TransformersGenerator(LocalModelGenerator):
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         import torch
 
-        if self.options.yes_or_no:
-            for _, same in groupby(requests, key=lambda request: request.entity.id):
-                yield from self._decide(same)
-            return
+        answers = self._decide if self.options.yes_or_no else self._write
         torch.manual_seed(self.options.seed)
         for window in batched(requests, self._batch * _WINDOW_BATCHES):
             fitting, failed = self.encoded(window)
             yield from failed
-            # Longest first: a batch that is too large for the memory fails at once. Ties in order
-            # of arrival.
-            fitting.sort(key=lambda pair: -len(pair[1]))
-            for batch in batched(fitting, self._batch):
-                yield from self._answer(batch)
+            yield from answers(fitting) if fitting else ()
 
-    def _answer(self, batch: list[Encoded]) -> Iterator[Answer]:
+    def _read(self, texts: Sequence[list[int]], before: _Read | None) -> _Read | None:
+        """Read texts, each after its row of `before`, whose keys and values are used up. Nothing is
+        read where all are empty.
+        """
         import torch
 
-        padded = self.tokenizer.pad({"input_ids": [ids for _, ids in batch]}, return_tensors="pt")
-        padded = padded.to(self._model.device)
-        prompt_length = padded["input_ids"].shape[1]
+        if not any(texts):
+            return before
+        padded, rest = self._padded(texts), dict[str, Any]()
+        ids, mask = padded["input_ids"], padded["attention_mask"]
+        if before is not None or len(texts) > 1:  # Some models take no positions.
+            mask = mask if before is None else torch.cat([before.mask, mask], 1)
+            positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+            rest = {"attention_mask": mask, "position_ids": positions}
+        with torch.inference_mode():
+            known = before and before.known
+            found = self._model.get_decoder()(ids, past_key_values=known, use_cache=True, **rest)
+        known = getattr(found, "past_key_values", None)
+        return _Read(known, mask, found.last_hidden_state[:, -1])
+
+    def _beginning(self, fitting: list[Encoded]) -> _Read | None:
+        """What all of these prompts begin with, the instruction; None for nothing."""
+        return self._read([fitting[0][1][: _alike(fitting)]], None)
+
+    def _padded(self, texts: Sequence[list[int]]) -> Any:
+        padded = self.tokenizer.pad({"input_ids": texts}, return_tensors="pt")
+        return padded.to(self._model.device)
+
+    def _write(self, fitting: list[Encoded]) -> Iterator[Answer]:
+        beginning = self._beginning(fitting)
+        beginning = beginning if beginning and beginning.splits else None
+        # Longest first: a batch that is too large for the memory fails at once. Ties in order of
+        # arrival.
+        fitting.sort(key=lambda pair: -len(pair[1]))
+        for batch in batched(fitting, self._batch):
+            yield from self._written(batch, beginning)
+
+    def _written(self, batch: list[Encoded], beginning: _Read | None) -> Iterator[Answer]:
+        import torch
+
+        start = beginning.mask.shape[1] if beginning else 0
+        padded = self._padded([ids[start:] for _, ids in batch])
+        first = padded["input_ids"].new_tensor([ids[:start] for _, ids in batch])
+        ids = torch.cat([first, padded["input_ids"]], 1)
+        mask = torch.cat([torch.ones_like(first), padded["attention_mask"]], 1)
+        prompt_length = ids.shape[1]
         new_tokens = min(self.options.sampling.max_tokens, self.context - prompt_length)
         with torch.inference_mode():
             written = self._model.generate(
-                input_ids=padded["input_ids"],
-                attention_mask=padded["attention_mask"],
+                input_ids=ids,
+                attention_mask=mask,
+                past_key_values=beginning and beginning.rows([0] * len(batch)).known,
                 generation_config=self._generation_config(new_tokens),
                 prefix_allowed_tokens_fn=self._vocabulary
                 and allowed_tokens(self._vocabulary, prompt_length),
@@ -95,39 +169,38 @@ class TransformersGenerator(LocalModelGenerator):
         for (request, _), row in zip(batch, written[:, prompt_length:].tolist(), strict=True):
             yield self._completion(request, row)
 
-    def _decide(self, requests: Iterable[Request]) -> Iterator[Answer]:
-        """Yes or no to prompts that begin alike, of which this beginning is read once."""
-        import torch
-
-        fitting, failed = self.encoded(requests)
-        yield from failed
-        if not fitting:
-            return
-        texts = [ids for _, ids in fitting]
-        sides = zip(min(texts), max(texts), strict=False)
-        alike = len([*takewhile(lambda pair: pair[0] == pair[1], sides)])
-        shared = min([alike, *(len(ids) - 1 for ids in texts)])
-        read, device = self._model.get_decoder(), self._model.device
-        head = self._model.get_output_embeddings().weight
+    def _decide(self, fitting: list[Encoded]) -> Iterator[Answer]:
+        """Yes or no. What the prompts of an item begin with is read once for all of them; items of
+        about the same length are read at once.
+        """
+        beginning = self._beginning(fitting)
+        start = beginning.mask.shape[1] if beginning else 0
+        head = self._model.get_output_embeddings().weight.detach()
         words = [head[ids].float() for ids in self.yes_and_no]
-        with torch.inference_mode():
-            beginning = read(torch.tensor([texts[0][:shared]], device=device), use_cache=True)
-            for batch in batched(fitting, self._batch):
-                ends = {"input_ids": [ids[shared:] for _, ids in batch]}
-                padded = self.tokenizer.pad(ends, return_tensors="pt").to(device)
-                seen = torch.ones((len(batch), shared), dtype=torch.long, device=device)
-                mask = torch.cat([seen, padded["attention_mask"]], 1)
-                known = copy.deepcopy(beginning.past_key_values)
-                known.batch_repeat_interleave(len(batch))
-                last = read(
-                    padded["input_ids"],
-                    attention_mask=mask,
-                    position_ids=(mask.cumsum(1) - 1).clamp(min=0)[:, shared:],
-                    past_key_values=known,
-                ).last_hidden_state[:, -1]
-                yes, no = ((last.float() @ word.T).double().logsumexp(1) for word in words)
-                for (request, _), p in zip(batch, (yes - no).sigmoid().tolist(), strict=True):
-                    yield decided(request.id, p, 1 - p)
+        for parts in self._in_batches(fitting):
+            shared = [_alike(part) for part in parts]
+            pairs = [(n, pair) for n, part in enumerate(parts) for pair in part]
+            bodies = [part[0][1][start:end] for part, end in zip(parts, shared, strict=True)]
+            items = self._read(bodies, beginning and beginning.rows([0] * len(parts)))
+            ends = [ids[shared[n] :] for n, (_, ids) in pairs]
+            last = self._read(ends, items and items.rows([n for n, _ in pairs]))
+            assert last is not None
+            yes, no = ((last.state.float() @ word.T).double().logsumexp(1) for word in words)
+            for (_, (request, _)), p in zip(pairs, (yes - no).sigmoid().tolist(), strict=True):
+                yield decided(request.id, p, 1 - p)
+
+    def _in_batches(self, fitting: list[Encoded]) -> Iterator[list[list[Encoded]]]:
+        """Prompts by item, those of about the same length together, longest first."""
+        by_item = groupby(fitting, key=lambda pair: pair[0].entity.id)
+        parts = [part for _, same in by_item for part in batched(same, self._batch)]
+        parts.sort(key=lambda part: -len(part[0][1]))
+        batch: list[list[Encoded]] = []
+        for part in parts:
+            if batch and sum(map(len, [*batch, part])) > self._batch:
+                yield batch
+                batch = []
+            batch.append(part)
+        yield batch
 
     def _completion(self, request: Request, row: list[int]) -> Completion:
         end = next((i for i, token in enumerate(row) if token in self.stops), None)

@@ -1,0 +1,92 @@
+"""`transformers`: what prompts begin with is read once, and answers are those of whole prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cogr.prompts import Prompt
+from cogr.records import Item, Query
+from indexers.generators import Completion, Request
+from indexers.generators.judging import YES_OR_NO, QueryItem
+from indexers.generators.model_folders import LocalModelOptions, encode
+from indexers.generators.transformers_lm import TransformersGenerator
+
+pytestmark = pytest.mark.model
+
+INSTRUCTION = "List keywords for lexical search matching, comma-separated, no explanation. " * 4
+TEXTS = ["green velvet sofa", "lamp", "a lamp of brass for the hall", "", "lamp"]
+ALIKE = [Prompt("You are brief.", f"{INSTRUCTION}\nQuery: {text}") for text in TEXTS]
+
+
+@pytest.fixture
+def greedy(tiny: Path) -> TransformersGenerator:
+    sampling = {"temperature": 0, "max_tokens": 12}
+    options = LocalModelOptions.model_validate({"model": str(tiny), "sampling": sampling})
+    found = TransformersGenerator(options)
+    vars(found)["_batch"] = 2
+    return found
+
+
+def whole(generator: TransformersGenerator, prompt: Prompt) -> str:
+    """What the model writes to one prompt alone, read as it is."""
+    import torch
+
+    ids = torch.tensor([encode(prompt, generator.tokenizer)])
+    with torch.inference_mode():
+        written = generator._model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False
+        )
+    text: str = generator.tokenizer.decode(written[0, ids.shape[1] :], skip_special_tokens=True)
+    return text
+
+
+def tokens_read(generator: TransformersGenerator) -> Iterator[list[int]]:
+    """Tokens of each step in which the model reads more than one token of a row."""
+    read: list[int] = []
+
+    def note(_module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        ids = args[0] if args else kwargs["input_ids"]
+        read.extend([ids.numel()] if ids.shape[1] > 1 else [])
+
+    hook = generator._model.get_decoder().register_forward_pre_hook(note, with_kwargs=True)
+    yield read
+    hook.remove()
+
+
+@pytest.mark.parametrize(
+    "prompts",
+    [ALIKE, ALIKE[:1], [Prompt("", text or "a") for text in TEXTS], [ALIKE[0]] * 3],
+    ids=["alike", "one", "unlike", "equal"],
+)
+def test_texts_are_those_of_whole_prompts(
+    greedy: TransformersGenerator, prompts: Sequence[Prompt]
+) -> None:
+    asked = [Request(f"q{n}", Query(f"q{n}", "x"), one) for n, one in enumerate(prompts)]
+    found = {one.id: one for one in greedy.generate(asked)}
+    for request in asked:
+        answer = found[request.id]
+        assert isinstance(answer, Completion)
+        assert answer.text == whole(greedy, request.prompt)
+
+
+def test_the_instruction_is_read_once(greedy: TransformersGenerator) -> None:
+    sizes = [len(encode(one, greedy.tokenizer)) for one in ALIKE]
+    (read, *_), asked = tokens_read(greedy), None
+    asked = [Request(f"q{n}", Query(f"q{n}", "x"), one) for n, one in enumerate(ALIKE)]
+    list(greedy.generate(asked))
+    assert sum(read) < sum(sizes) / 2
+
+
+def test_items_of_one_query_are_judged_at_once(greedy: TransformersGenerator) -> None:
+    options = greedy.options.model_copy(update={"yes_or_no": True})
+    judge = TransformersGenerator(options)
+    items = [Item(f"i{n}", "sofa", "velvet " * (n % 5)) for n in range(20)]
+    asked = [QueryItem(Query("q", "couch"), item).request(YES_OR_NO) for item in items]
+    (read, *_) = tokens_read(judge)
+    found = {one.id for one in judge.generate(asked)}
+    assert found == {one.id for one in asked}
+    assert len(read) <= 3, "the instruction, the items, the ends of their prompts"
