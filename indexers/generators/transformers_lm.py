@@ -70,7 +70,8 @@ class _Read:
 
     def rows(self, rows: Sequence[int]) -> _Read:
         """These rows, in this order; the keys and values of `self` stay."""
-        known = copy.deepcopy(self.known)
+        known = copy.copy(self.known)
+        known.layers = [*map(copy.copy, known.layers)]
         known.batch_select_indices(self.mask.new_tensor(rows))
         return _Read(known, self.mask[rows], self.state[rows])
 
