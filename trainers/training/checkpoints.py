@@ -293,9 +293,21 @@ def save_side(inputs: Inputs, side: Side, trained: TrainedModel) -> Wrote:
 
 def base_folder(run: Run, output: str) -> Path:
     """The folder of a model that a stage's output names by a path in the store, a folder, or a
-    model's name. Raises TrainingError as `saved_folder`.
+    model's name. Raises TrainingError as `saved_folder`, and where a model from outside, on which
+    the run or its adapter builds, is another one than at its beginning.
     """
-    return saved_folder(run.store, output) or resolve_model(output)
+    folder = saved_folder(run.store, output) or resolve_model(output)
+    base, _ = based(folder)
+    if _SAVED.fullmatch(base.as_posix()):
+        return folder
+    rounds = run.state().rounds
+    made = rounds[0].stage("targets") if rounds else None
+    if made and made.notes.get("base") not in (None, digest(base)):
+        raise TrainingError(
+            f"The model {base} is not the one that the run {run.name} began with; restore the "
+            "folder, or begin another run with --run NAME."
+        )
+    return folder
 
 
 def saved_folder(store: Store, output: str) -> Path | None:

@@ -6,15 +6,18 @@ algorithm 1. Training is by TRL's SFTTrainer, with loss on the answer only.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 
-from cogr.errors import DataError
+from cogr.errors import DataError, TrainingError
 from cogr.prompts import Prompt
 from cogr.records import SIDES, Entity, Side
 from cogr.settings.training import ItemsFrom, TrainingSettings
-from indexers.generators.model_folders import context_length, resolve_model
+from cogr.store import as_json
+from indexers.generators.model_folders import context_length, digest, resolve_model
 from trainers.tiny import catalogue_texts, tiny_model
 from trainers.training import ranks
 from trainers.training.building import (
@@ -39,7 +42,7 @@ from trainers.training.checkpoints import (
 )
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.memory import Batch
-from trainers.training.rounds import Run
+from trainers.training.rounds import Run, StageRecord
 from trainers.training.step_log import StepLog
 from trainers.training.trainer_config import (
     items_from,
@@ -85,8 +88,10 @@ def write_targets(inputs: Inputs) -> Wrote:
             write_share(inputs.workspace, build, inputs.run.folder("trainer"))
         return Wrote("", {})
     base = base_model(inputs)
+    outside = not base.startswith(inputs.run.path)
+    digests = {"base": digest(based(resolve_model(base))[0])} if outside else {}
     if inputs.settings.variant == "no-sft":
-        return Wrote(base, {"items": 0, "queries": 0, "snapshot": ""})
+        return Wrote(base, {"items": 0, "queries": 0, "snapshot": "", **digests})
     sets, snapshot = _first_sets(inputs, source, base)
     items = {id_: words[: sft.item_keywords] for id_, words in sets.items() if words}
     relevant = {**inputs.relevant, **{one.id: ids for one, ids in inputs.invented.items()}}
@@ -97,13 +102,30 @@ def write_targets(inputs: Inputs) -> Wrote:
             "of its relevant items, or set training.sft.items_from."
         )
     for side, targets in zip(SIDES, (queries, items), strict=True):
-        inputs.run.store.write_json(_file(inputs.run, side), targets)
+        written = as_json(targets)
+        inputs.run.store.write(_file(inputs.run, side), written)
+        digests[f"{side}_targets"] = sha256(written).hexdigest()[:16]
     notes = {"items_from": source, "items": len(items), "queries": len(queries)}
-    return Wrote(base, {**notes, "snapshot": snapshot})
+    return Wrote(base, {**notes, "snapshot": snapshot, **digests})
 
 
 def _file(run: Run, side: Side) -> str:
     return f"{run.path}/sft/{side}.json"
+
+
+def read_targets(run: Run, made: StageRecord | None, side: Side) -> Mapping[str, Sequence[str]]:
+    """The targets of a side, id -> keywords. Raises TrainingError where they are not those that the
+    stage `made` wrote.
+    """
+    path = _file(run, side)
+    content = run.store.read(path) if run.store.exists(path) else b""
+    if made is None or sha256(content).hexdigest()[:16] != made.notes[f"{side}_targets"]:
+        raise TrainingError(
+            f"The targets {path} in {run.store.url} are not what was saved there; restore the "
+            "file, or begin another run with --run NAME."
+        )
+    found: Mapping[str, Sequence[str]] = json.loads(content)
+    return found
 
 
 def _first_sets(
@@ -143,7 +165,7 @@ def train_sft(inputs: Inputs, side: Side) -> Wrote:
     prompts: list[Prompt] = []
     targets: list[Sequence[str]] = []
     for one in SIDES if inputs.settings.variant == "shared" else (side,):
-        wanted = inputs.run.store.read_json(_file(inputs.run, one))
+        wanted = read_targets(inputs.run, inputs.round.stage("targets"), one)
         items, queries = inputs.workspace.dataset.items, [*inputs.train, *inputs.invented]
         every: Sequence[Entity] = items if one == "item" else queries
         entities = [entity for entity in every if entity.id in wanted]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +19,8 @@ from cogr.matching.mirror import Mirror
 from cogr.records import Dataset, Query
 from cogr.rewards import Reference, World, query_reward
 from cogr.settings.training import QueryGrpoSettings, RolloutSettings, RulesName, TrainingSettings
+from cogr.store import as_json
+from indexers.generators.model_folders import digest
 from indexers.workspace import Workspace
 from tests.shops import COLOURS, THINGS, colour_shop, write_sample_part
 from trainers.training.building import Build, accept, build_snapshot
@@ -34,7 +37,7 @@ from trainers.training.rounds import (
     open_run,
     verdict,
 )
-from trainers.training.sft import query_targets
+from trainers.training.sft import query_targets, read_targets
 from trainers.training.stage import one_start_a_round
 from trainers.training.trainer_config import check_settings, grpo_step, sft_step
 from trainers.word_model import WordModel
@@ -219,6 +222,46 @@ def saved_models(run: Run) -> tuple[str, str]:
         (folder / "adapter_model.safetensors").write_bytes(bytes(range(100)))
 
     return base, save_model(run, "r000-query", adapter)
+
+
+def test_targets_that_were_changed_are_not_trained_on(shop: Shop) -> None:
+    run = create(shop(), "main")
+    written = as_json({"q1": ["sofa", "couch"]})
+    run.store.write(f"{run.path}/sft/query.json", written)
+    notes = {"query_targets": hashlib.sha256(written).hexdigest()[:16]}
+    made = StageRecord(name="targets", output="", seconds=1, notes=notes)
+    assert read_targets(run, made, "query") == {"q1": ["sofa", "couch"]}
+    for damaged in (written.replace(b"sofa", b"sofo"), written[:-9], b""):
+        run.store.write(f"{run.path}/sft/query.json", damaged)
+        with pytest.raises(TrainingError, match=r"sft/query\.json"):
+            read_targets(run, made, "query")
+
+
+def test_a_base_from_outside_stays_the_one_that_the_run_began_with(
+    shop: Shop, tmp_path: Path
+) -> None:
+    run, base = create(shop(), "main"), tmp_path / "hub-model"
+    base.mkdir()
+    (base / "config.json").write_text('{"model_type": "llama"}')
+    (base / "model.safetensors").write_bytes(bytes(range(200)))
+
+    def adapter(folder: Path) -> None:
+        (folder / "adapter_config.json").write_text(
+            json.dumps({"base_model_name_or_path": str(base)})
+        )
+        (folder / "adapter_model.safetensors").write_bytes(bytes(range(100)))
+
+    saved = save_model(run, "r000-query", adapter)
+    made = StageRecord(name="targets", output=str(base), seconds=1, notes={"base": digest(base)})
+    run.save(State().begun().with_stage(made))
+    assert {base_folder(run, one).name for one in (saved, str(base))} == {
+        Path(saved).name,
+        base.name,
+    }
+    (base / "model.safetensors").write_bytes(bytes(range(199, -1, -1)))
+    for output in (saved, str(base)):
+        with pytest.raises(TrainingError, match="hub-model"):
+            base_folder(run, output)
 
 
 def flip(model: Path, adapter: Path) -> None:
