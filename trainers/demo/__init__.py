@@ -12,6 +12,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,7 +39,13 @@ from trainers.training.contest import (
 )
 from trainers.training.driver import Driver
 from trainers.training.rounds import DEFAULT_RUN, Round, Run, create
-from trainers.training.stage import Launcher, calm_threads
+from trainers.training.stage import (
+    ForkingLauncher,
+    Launcher,
+    calm_threads,
+    forks,
+    one_start_a_round,
+)
 from trainers.training.trainer_config import check_settings
 
 CATALOGUE = Path(__file__).parent / "data"
@@ -181,7 +188,9 @@ def train_sample(config: Path, say: Say, overrides: Sequence[str] = ()) -> Itera
     except TrainingError:
         workspace.store.remove(f"runs/{DEFAULT_RUN}")
         run = create(workspace)
-    driver = Driver(workspace, run, Launcher(config, overrides), say)
+    small = one_start_a_round(workspace.settings.training)
+    launcher = (ForkingLauncher if small else Launcher)(config, overrides)
+    driver = Driver(workspace, run, launcher, say)
     for number in range(3):
         driver.reach(number)
         yield run.state().rounds[number]
@@ -206,10 +215,20 @@ class Shop:
         self.new: dict[str, float] = {}
 
     def measure(self) -> Choice:
-        """Measure all rows, and let the pair serve that is chosen on dev."""
+        """Measure all rows, and let the pair serve that is chosen on dev. A process of its own
+        finds new items meanwhile.
+        """
+        with ProcessPoolExecutor(1, forks()) as beside:
+            new = beside.submit(found_of_new, self._config)
+            choice = self._rows()
+            self._serve(choice.chosen)
+            logs.say("new items")
+            self.new = new.result()
+        return choice
+
+    def _rows(self) -> Choice:
         dataset, began = self.workspace.dataset, time.monotonic()
-        words = evaluation.bm25(dataset, SPLIT)
-        self._add("bm25", words.row(dataset, SPLIT), began)
+        self._add("bm25", evaluation.bm25(dataset, SPLIT).row(dataset, SPLIT), began)
         for name in GENERATORS:
             began = time.monotonic()
             logs.say(f"{name}: items and queries")
@@ -225,9 +244,6 @@ class Shop:
         assert beside.distilled is not None, "rounds are finished"
         assert choice is not None, "the sample shop has dev queries"
         self._add_pair(beside.distilled, began)
-        self._serve(choice.chosen)
-        logs.say("new items")
-        self._find_new(words)
         return choice
 
     def table(self, choice: Choice) -> Table:
@@ -265,13 +281,17 @@ class Shop:
         served = Contender(f"serves: {pair.name}", item.id, query.id, {SPLIT: evaluated.as_dict()})
         self._add_pair(served, began)
 
-    def _find_new(self, words: evaluation.Baseline) -> None:
-        """A fifth of the shop arrives after the fit, without labels: nothing is fitted again, and
-        no query is rewritten. BM25 needs neither.
-        """
-        dataset, sets = self.workspace.dataset, sets_of(words.runs)
-        asked, new = dataset.require(SPLIT), evaluation.checked_new(dataset, _NEW_SHARE)
-        figures = {"bm25": evaluation.figures_of_new("bm25", asked, dataset.relevant, new, sets)}
-        for name in GENERATORS:
-            figures[name] = next(evaluation.new_items(self.workspace, _NEW_SHARE, SPLIT, name))
-        self.new = {name: round(row["r_new"], 4) for name, row in figures.items()}
+
+def found_of_new(config: Path) -> dict[str, float]:
+    """Method -> the share of their relevant new items that test queries find. A fifth of the shop
+    arrives after the fit, without labels: nothing is fitted again, and no query is rewritten. BM25
+    needs neither.
+    """
+    workspace = Workspace.open(config, ())
+    dataset = workspace.dataset
+    asked, new = dataset.require(SPLIT), evaluation.checked_new(dataset, _NEW_SHARE)
+    sets = sets_of(evaluation.bm25(dataset, SPLIT).runs)
+    figures = {"bm25": evaluation.figures_of_new("bm25", asked, dataset.relevant, new, sets)}
+    for name in GENERATORS:
+        figures[name] = next(evaluation.new_items(workspace, _NEW_SHARE, SPLIT, name))
+    return {name: round(row["r_new"], 4) for name, row in figures.items()}

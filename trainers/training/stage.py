@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,40 @@ class Launcher:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+
+class ForkingLauncher(Launcher):
+    """Forks its processes from one that has imported PyTorch and TRL, which takes longer than a
+    round of a very small model. Without a GPU, and for one process at a time.
+    """
+
+    @contextmanager
+    def started(self, run: Run, halvings: int = 0, *_: Any) -> Iterator[Poll]:
+        """As `Launcher.started`."""
+        process = forks().Process(target=_forked, args=(self.command(run.name, halvings)[3:],))
+        process.start()
+        try:
+            yield lambda: process.exitcode
+        finally:
+            process.kill()
+            process.join()
+
+
+def forks() -> multiprocessing.context.ForkServerContext:
+    """Makes processes by forking one that begins to import PyTorch and TRL at the first call."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        [__name__, "trl.trainer.sft_trainer", "trl.trainer.grpo_trainer"]
+    )
+    forkserver.ensure_running()
+    return context
+
+
+def _forked(arguments: Sequence[str]) -> None:
+    ranks.die_with(os.getppid())
+    os.setpgid(0, 0)
+    os.dup2(2, 1)
+    sys.exit(main(arguments))
 
 
 def one_start_a_round(settings: TrainingSettings) -> bool:

@@ -23,7 +23,6 @@ from cogr.settings import load_settings
 from cogr.settings.serving import OpenSearchSettings
 from indexers.workspace import Workspace
 from tests.commands import Command, Ended
-from tests.trainers.shop import InThisProcess
 from trainers.cli import main
 from trainers.demo import CATALOGUE, SEARCHES, lay_out, train_sample
 from trainers.training.driver import Driver
@@ -48,13 +47,12 @@ FEW_STEPS = (
 
 
 def demo(*arguments: object, cwd: Path) -> Ended:
-    """The command in this process, its stages too."""
+    """The command in this process; its stages are in the processes that it forks."""
     few = [part for setting in FEW_STEPS for part in ("--set", setting)]
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(cwd)
         patch.setattr(sys, "argv", ["cogr-train", "demo", *few, *map(str, arguments)])
-        patch.setattr("trainers.demo.Launcher", InThisProcess)
         with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
             main()
     return Ended(int(ended.value.code or 0), out.getvalue(), err.getvalue())
