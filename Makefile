@@ -24,7 +24,7 @@ demo:
 # Two processes at once, a file of tests in one of them, files of long tests first; a thread each,
 # since threads that spin take the other's core. They share the servers that tests need.
 PROCESSES ?= 2
-test: check
+test: setup check
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not drill and not clients" -n $(PROCESSES) \
 	  --dist loadfile --no-loadscope-reorder
 
@@ -35,9 +35,12 @@ test-all: test drill chart-lint chart-test clients-test
 drill: setup
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m drill
 
-test-fast: setup
-	@$(BIN)/python -m pytest -q \
-	  -m "not server and not model and not slow and not drill and not clients"
+# The inner loop. Where there is no environment it makes a small one, without PyTorch, in which
+# `make check` runs too.
+test-fast:
+	@requirements/install.sh fast
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(PROCESSES) --dist loadfile \
+	  -m "not server and not model and not slow and not torch and not drill and not clients"
 
 # Every client with its own tools: needs node, npm, Maven, curl and jq, and the network the first
 # time.
@@ -66,7 +69,8 @@ sbom: setup
 	  -DoutputFormat=json -DoutputDirectory=$(CURDIR)/dist/sbom -DoutputName=java
 	@ls -l dist/sbom
 
-check: setup
+check:
+	@requirements/install.sh fast
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes .venv from the pins, and does nothing when neither they nor pyproject.toml changed.
-# Run by `make setup`, and with the argument `demo` by `make demo`, which needs less.
+# Run by `make setup`, and by `make demo` and `make test-fast`, which need less, with the argument
+# `demo` or `fast`.
 # PYTHON names the interpreter; the first Python >= 3.11 on the PATH otherwise.
 # TORCH=cuda takes PyTorch's build for GPUs; PyTorch's build for the CPU otherwise, where it
 # can be had.
@@ -86,8 +87,8 @@ find_uv() {
 }
 
 case "$wanted" in
-  dev | demo) ;;
-  *) fail "install.sh takes 'demo' or nothing, and was given '$wanted'." ;;
+  dev | demo | fast) ;;
+  *) fail "install.sh takes 'demo', 'fast' or nothing, not '$wanted'." ;;
 esac
 if is_made; then
   exit 0

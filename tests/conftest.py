@@ -10,6 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -30,16 +31,24 @@ from tests.secure_node import SecureSpec, secured
 # No test fetches weights, or finds some that a person has fetched.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_CACHE"] = os.devnull
+# The environment of `make test-fast` has no PyTorch; these import it, or what comes with it.
+if find_spec("torch") is None:
+    collect_ignore = [
+        "ops/expander/test_expander_fuzz.py",
+        "trainers/rivals/trained/test_trained_rivals.py",
+    ]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs OpenSearch is marked. Files with the most long tests come first, so that no
-    process is left with one at the end.
+    """What needs OpenSearch is marked, by a fixture or a parameter. Files with the most long tests
+    come first, so that no process is left with one at the end.
     """
     nodes = {"opensearch", "opensearch_2", "opensearch_secure"}
     for item in items:
-        if nodes & {*getattr(item, "fixturenames", ())}:
+        values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        named = {value for value in values if isinstance(value, str)}
+        if nodes & {*getattr(item, "fixturenames", ()), *named}:
             item.add_marker("server")
     long = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -long[item.path])
