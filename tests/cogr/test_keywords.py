@@ -314,6 +314,7 @@ LONG_LINES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LONG_LINES)
 def test_time_is_linear_in_the_length(name: str) -> None:
     unit = LONG_LINES[name]

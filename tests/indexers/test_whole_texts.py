@@ -31,21 +31,27 @@ LABELS = [{"query": f"q{n}", "item": ITEMS[n]["id"]} for n in range(3)]
 PUBLISHED = '[publish]\ntolerance = 1\nfields = ["brand"]\n'
 
 
-@pytest.fixture(params=["memory", "opensearch", "opensearch_2"])
-def shop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Iterator[Path]:
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    write_shop(tmp_path, ITEMS, QUERIES, LABELS, SCRIPTED + PUBLISHED)
+    return tmp_path
+
+
+@pytest.fixture(
+    params=["memory", "opensearch", pytest.param("opensearch_2", marks=pytest.mark.drill)]
+)
+def anywhere(shop: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """The shop, searched in memory or in a cluster."""
     if request.param == "memory":
-        write_shop(tmp_path, ITEMS, QUERIES, LABELS, SCRIPTED + PUBLISHED)
-        yield tmp_path
+        yield shop
         return
     with prefix_of(request.getfixturevalue(request.param)) as cluster:
         named = {"url": cluster.url, "prefix": cluster.settings.prefix}
         named["text_analyzer"] = cluster.settings.text_analyzer
         lines = "".join(f'{name} = "{value}"\n' for name, value in named.items())
-        write_shop(tmp_path, ITEMS, QUERIES, LABELS, f"{SCRIPTED}{PUBLISHED}[opensearch]\n{lines}")
-        yield tmp_path
+        write_shop(shop, ITEMS, QUERIES, LABELS, f"{SCRIPTED}{PUBLISHED}[opensearch]\n{lines}")
+        yield shop
 
 
 def rebuilt(cogr_index: Command, *more: str) -> str:
@@ -75,7 +81,7 @@ def kept(shop: Path) -> dict[str, Sequence[str]]:
     return {path.name: pq.read_table(path)["text"].to_pylist() for path in files}
 
 
-def test_words_of_a_text_find_its_item_after_the_set(shop: Path, cogr_index: Command) -> None:
+def test_words_of_a_text_find_its_item_after_the_set(anywhere: Path, cogr_index: Command) -> None:
     rebuilt(cogr_index)
     assert found("brass shade") == ([], ["lamp", "brass"])
     assert found("six people hand") == ([], ["table"])
@@ -85,12 +91,12 @@ def test_words_of_a_text_find_its_item_after_the_set(shop: Path, cogr_index: Com
     assert found("turned legs") == (["brass"], ["sofa"])
 
 
-def test_one_setting_leaves_texts_out(shop: Path, cogr_index: Command) -> None:
+def test_one_setting_leaves_texts_out(anywhere: Path, cogr_index: Command) -> None:
     titles = ("--set", "publish.search_text=false")
     ended = cogr_index("rebuild", "--side", "item", *titles)
     assert "found by titles alone, publish.search_text is false" in ended.err
     assert found("brass shade") == ([], ["brass"])
-    assert not (shop / ".cogr" / texts.TEXTS).exists()
+    assert not (anywhere / ".cogr" / texts.TEXTS).exists()
     write_jsonl(Path("changes.jsonl"), ITEMS[:1])
     refused = cogr_index("update", "--side", "item", "--changed", "changes.jsonl")
     refused.check_refused("without the items' texts (publish.search_text)", "rebuild --side item")
@@ -99,31 +105,33 @@ def test_one_setting_leaves_texts_out(shop: Path, cogr_index: Command) -> None:
 
 
 def test_snapshots_share_texts_and_an_update_adds_what_is_new(
-    shop: Path, cogr_index: Command
+    anywhere: Path, cogr_index: Command
 ) -> None:
     first = rebuilt(cogr_index)
-    ((whole, before),) = kept(shop).items()
+    ((whole, before),) = kept(anywhere).items()
     assert sorted(before) == sorted(str(item["text"]) for item in ITEMS if item["text"])
     sofa = {**ITEMS[0], "text": "Legs of steel, springs of rubber."}
     second = changed(cogr_index, sofa, {"id": "lamp", "deleted": True})
-    assert kept(shop).pop(whole) == before
-    (added,) = kept(shop).keys() - {whole}
-    assert kept(shop)[added] == [sofa["text"]]
+    assert kept(anywhere).pop(whole) == before
+    (added,) = kept(anywhere).keys() - {whole}
+    assert kept(anywhere)[added] == [sofa["text"]]
     assert found("rubber springs") == ([], ["sofa"])
     assert found("cable metres") == ([], [])
     # The data has changed, and the older snapshot still has its texts.
-    write_data(shop / "data", items=[sofa, *ITEMS[1:]])
+    write_data(anywhere / "data", items=[sofa, *ITEMS[1:]])
     done(cogr_index, "publish", first, "--no-gate")
     assert found("turned walnut legs") == ([], ["sofa", "table"])
     assert found("rubber springs") == ([], [])
     # A rebuild finds all texts in its parent's files and one more.
     assert rebuilt(cogr_index) not in (first, second)
-    assert len(kept(shop)) == 2
+    assert len(kept(anywhere)) == 2
 
 
-def test_a_text_that_changes_alone_makes_another_snapshot(shop: Path, cogr_index: Command) -> None:
+def test_a_text_that_changes_alone_makes_another_snapshot(
+    anywhere: Path, cogr_index: Command
+) -> None:
     long = " ".join(f"word{n}" for n in range(60))
-    write_data(shop / "data", items=[{**ITEMS[0], "text": f"{long} oak"}, *ITEMS[1:]])
+    write_data(anywhere / "data", items=[{**ITEMS[0], "text": f"{long} oak"}, *ITEMS[1:]])
     first = rebuilt(cogr_index)
     second = changed(cogr_index, {**ITEMS[0], "text": f"{long} elm"})
     assert first != second

@@ -38,6 +38,7 @@ def test_an_unknown_kind_is_an_error_and_no_answer(name: str) -> None:
             ask()
 
 
+@pytest.mark.torch
 def test_every_kind_is_made_by_its_module() -> None:
     for kind in KINDS.values():
         module = __import__(f"indexers.generators.{kind.module}", fromlist=[kind.options])

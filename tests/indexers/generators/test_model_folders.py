@@ -102,6 +102,7 @@ def test_digest_goes_by_content(folder: Path, tmp_path: Path) -> None:
     assert models.digest(elsewhere) != first
 
 
+@pytest.mark.torch
 def test_context_length(folder: Path) -> None:
     assert models.context_length(folder) == 128
     # Where a configuration leaves it out, as those of Gemma 3 do, transformers knows it.
@@ -137,6 +138,7 @@ def test_an_adapter_that_vllm_refuses_is_named_with_what_loads_it(
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

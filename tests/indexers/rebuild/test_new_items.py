@@ -103,6 +103,7 @@ def f1_of_sets(dataset: Dataset, found: Mapping[str, frozenset[str]]) -> float:
     return full_set(found, wanted).means["f1"]
 
 
+@pytest.mark.slow
 def test_new_items_join_a_fit(
     shop: tuple[Path, frozenset[str]], cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

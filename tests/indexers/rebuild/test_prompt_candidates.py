@@ -18,6 +18,8 @@ from indexers.rebuild.plan import by_bm25, by_statistical, prompts_for
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("lightgbm")
 pytest.importorskip("bm25s")
 

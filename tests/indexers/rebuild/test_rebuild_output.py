@@ -49,6 +49,7 @@ def test_auto_with_labels_and_without_the_extra_says_what_to_install(
     assert done(cogr_index, "search", "metal bookshelf")["source"] == "model"
 
 
+@pytest.mark.slow
 def test_a_rebuild_says_which_generator_wrote_and_why(labelled: Path, cogr_index: Command) -> None:
     pytest.importorskip("lightgbm")
     ended = cogr_index(*REBUILD, "--limit", 20)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cogr.matching.mirror import Mirror
 from cogr.settings import Settings
 from indexers.workspace import Workspace
 from tests.shops import rebuild_here
 from trainers.demo import CATALOGUE
+
+pytestmark = pytest.mark.slow
 
 
 def test_lists_get_weights_once_there_are_a_ranker_and_items(tmp_path: Path) -> None:

@@ -193,6 +193,7 @@ def test_without_dev_queries_and_a_fit_it_says_that_nothing_is_compared(served: 
     assert "can't be compared with text search: there are no dev" in served.run("publish", made).err
 
 
+@pytest.mark.slow
 def test_topics_without_labels_are_compared_by_the_fit(
     tmp_path: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

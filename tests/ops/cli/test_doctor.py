@@ -41,6 +41,7 @@ def without(monkeypatch: pytest.MonkeyPatch, *absent: str) -> None:
     monkeypatch.setattr("importlib.metadata.version", version)
 
 
+@pytest.mark.torch
 def test_every_extra_is_looked_for_by_all_that_it_requires(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,6 +162,7 @@ def test_a_missing_package_is_one_sentence(
         write_report(*world, tmp_path / "report.html")
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_file_without_torch(world: World, tmp_path: Path) -> None:
     workspace, run = world
     code = (

@@ -128,6 +128,7 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_best_pair_on_dev_serves_whichever_generator_wrote_it(run: Run) -> None:
     choice, beside = run.driver.choice(), known_rivals(run.told.run)
     assert set(beside.bm25) == {"dev", "test"}
@@ -160,6 +161,7 @@ def test_the_best_pair_on_dev_serves_whichever_generator_wrote_it(run: Run) -> N
     assert queries.generator["evidence"] == run.evidence()
 
 
+@pytest.mark.slow
 def test_distilled_has_the_items_of_statistical_and_names_what_it_hears(run: Run) -> None:
     for number, rounds in ((1, "round 1"), (2, "round 1 and round 2")):
         if number == 2:
@@ -176,6 +178,7 @@ def test_distilled_has_the_items_of_statistical_and_names_what_it_hears(run: Run
         assert beside.rows().keys() == {"bm25", "statistical", "distilled"}
 
 
+@pytest.mark.slow
 def test_rivals_are_measured_once_and_again_where_their_snapshots_are_gone(run: Run) -> None:
     run.driver.choice()
     run.driver.choice()

@@ -78,6 +78,7 @@ def test_the_table_of_the_docs_is_what_the_arithmetic_says() -> None:
         assert told == [f"{found[0].states / GIB:.1f}", *at_once]
 
 
+@pytest.mark.torch
 def test_vllm_counts_with_its_whole_share(shop: Path) -> None:
     """Full copies on 79 GiB: the states fit, but vLLM can't wake beside them."""
     machine = Machine((79 * GIB,) * 8, 2000 * GIB)
@@ -86,6 +87,7 @@ def test_vllm_counts_with_its_whole_share(shop: Path) -> None:
     assert any("needs about 82 GiB, and may take 75" in reason for reason in found["refused"])
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("example", "machine"),
     [
@@ -103,6 +105,7 @@ def test_the_paper_configurations_fit_their_machines_as_they_are(
     assert not [reason for reason in refused if "not installed" not in reason]
 
 
+@pytest.mark.torch
 def test_the_micro_batch_is_the_largest_divisor_that_memory_has_room_for() -> None:
     def of(gib: int, share: int) -> tuple[int, bool]:
         settings, machine = TrainingSettings(model=QWEN3_1_7B), Machine((gib * GIB,), 500 * GIB)
@@ -121,6 +124,7 @@ def test_the_micro_batch_is_the_largest_divisor_that_memory_has_room_for() -> No
     assert [(one.micro, one.accumulate) for one in tiny] == [(400, 1), (200, 2)]
 
 
+@pytest.mark.torch
 def test_a_model_of_unknown_size_is_not_said_to_fit(shop: Path, tmp_path: Path) -> None:
     def said(config: dict[str, object]) -> dict[str, object]:
         (tmp_path / "config.json").write_text(json.dumps(config))
@@ -138,6 +142,7 @@ def test_a_model_of_unknown_size_is_not_said_to_fit(shop: Path, tmp_path: Path) 
         assert "fits" not in unknown
 
 
+@pytest.mark.torch
 def test_what_would_be_refused_later_is_said_with_status_1(shop: Path, cogr_train: Command) -> None:
     ended = cogr_train(
         "run", "--dry-run", "-c", shop, "--json", "--set", 'training.rollouts.by="vllm-colocate"'

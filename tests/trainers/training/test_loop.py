@@ -293,6 +293,7 @@ def lose(model: Path, adapter: Path) -> None:
     next(model.glob("*.safetensors")).unlink()
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("damage", [flip, cut, swap, edit, more, lose])
 def test_a_model_whose_content_is_not_that_of_its_name_is_refused(
     shop: Shop, damage: Callable[[Path, Path], None]
@@ -314,6 +315,7 @@ def test_a_model_whose_content_is_not_that_of_its_name_is_refused(
 LACKING = next(name for name in ("wandb", "mlflow", "trackio") if find_spec(name) is None)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [

@@ -157,6 +157,7 @@ def machines(folder: Path) -> list[Path]:
     return files
 
 
+@pytest.mark.torch
 def test_accelerate_is_told_by_its_own_file_of_other_machines_and_of_fsdp(tmp_path: Path) -> None:
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
@@ -203,6 +204,7 @@ def test_two_machines_train_one_run(tmp_path: Path) -> None:
     assert "keywords, item side, 1 of 2 processes" in first[1]
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("ending", ["75", "-9"])
 def test_the_launcher_ends_as_the_process_that_failed(
     ending: str, monkeypatch: pytest.MonkeyPatch

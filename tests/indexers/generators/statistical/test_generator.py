@@ -207,6 +207,7 @@ def copy(kept: Store, tmp_path: Path) -> Path:
     return Path(shutil.copytree(fitted.parent, tmp_path / "copy"))
 
 
+@pytest.mark.slow
 def test_equal_fits_have_equal_bytes_and_opened_ones_answer_alike(
     dataset: Dataset, copy: Path, tmp_path: Path
 ) -> None:

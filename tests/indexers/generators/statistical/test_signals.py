@@ -22,6 +22,8 @@ from indexers.workspace import Workspace
 from tests.indexers.generators.statistical.retrieval import f1, retrieved
 from tests.shops import DATASET, sample_shop, write_data
 
+pytestmark = pytest.mark.slow
+
 
 def test_places_are_counted_within_a_query() -> None:
     found = rank_shares(np.array([0, 0, 0, 2, 2]), np.array([0.1, 0.9, 0.5, 7, 3], np.float32))

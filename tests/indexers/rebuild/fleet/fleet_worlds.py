@@ -95,6 +95,10 @@ class Fleet:
         command = self.command("indexers.cli", *arguments)
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
+    def workspace(self, redis: str) -> Workspace:
+        """For a coordinator in this process."""
+        return Workspace.open(self.folder / "cogr.toml", [f"redis.url={redis}"])
+
     def calm(self) -> str:
         """The snapshot of an undisturbed local rebuild with a store of its own, in this process."""
         values = {**self.settings, "store": self.folder / "calm"}

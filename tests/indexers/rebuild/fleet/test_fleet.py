@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from cogr.errors import ServiceError
+from cogr.errors import LockedError, ServiceError
 from cogr.settings.indexing import RedisSettings
 from indexers.generators import Failure
 from indexers.lease import read_lease
@@ -25,6 +25,7 @@ from indexers.rebuild.fleet.run_files import latest_run, overview
 from tests.indexers.faulty import faulty
 from tests.indexers.rebuild.fleet.fleet_worlds import LAST_DEATHS, MIN_SHARD, Fleet, ended, fleet_in
 from tests.indexers.telemetry.test_telemetry import scraped
+from tests.shops import rebuild_here
 
 pytestmark = pytest.mark.slow
 
@@ -53,11 +54,12 @@ def test_a_failover_of_the_broker_is_waited_for(tmp_path: Path, own_valkey: Redi
         assert "RestartFreqExceeded" not in said
 
 
-def test_a_user_without_dangerous_commands_does_all_and_is_told_what_is_not_known(
+def test_a_user_without_dangerous_commands_does_all_and_logs_and_metrics_tell_of_it(
     tmp_path: Path, own_valkey: RedisSettings
 ) -> None:
     client: Any = Redis.from_url(str(own_valkey.url))
-    with fleet_in(tmp_path, own_valkey) as fleet:
+    settings = {"log.format": "json", "metrics.port": 0, "accidents": {"i7": "error"}}
+    with fleet_in(tmp_path, own_valkey, 60, {**settings, LAST_DEATHS: 2}) as fleet:
         channel = f"&{fleet.prefix}:/0.celery.pidbox"
         may = (f"~{fleet.prefix}:*", channel, "+@all", "-@dangerous")
         client.execute_command("ACL", "SETUSER", "shop", "reset", "on", ">pw-of-shop", *may)
@@ -65,11 +67,27 @@ def test_a_user_without_dangerous_commands_does_all_and_is_told_what_is_not_know
         fleet.redis = RedisSettings(url=url)
         assert server_version(fleet.redis).startswith("version not known")
         worker = fleet.worker()
-        assert fleet.outcome(fleet.rebuild())["snapshot"] == fleet.calm()
+        assert fleet.outcome(fleet.rebuild())["failures"] == 1
+        lines = [
+            json.loads(line)
+            for process in fleet.processes
+            for line in fleet.log_of(process).splitlines()
+        ]
+        told = (re.search(r"Metrics: .*:(\d+)/", line["message"]) for line in lines)
+        seen = scraped(int(next(found[1] for found in told if found)))
         assert ended(worker, signal.SIGTERM) == 0
     with pytest.raises(ServiceError, match="asked"):
         server_version(RedisSettings(url=url.replace("pw-of-shop", "another-one")))
     assert server_version(own_valkey)[0].isdigit()
+    # The worker's own metrics.
+    assert seen['cogr_answers_total{outcome="completion",side="item"}'] == 59
+    assert seen['cogr_worker_shards_total{outcome="failed",side="item"}'] >= 2
+    assert seen['cogr_generated_tokens_total{side="item"}'] > 0
+    # Logs: every line is JSON and says which run and shard; the text of an unexpected error is left
+    # out.
+    (failed, *_) = [line for line in lines if line.get("error")]
+    assert {"run", "shard", "worker", "side"} <= failed.keys()
+    assert not any("asked for" in line["message"] for line in lines)
 
 
 def test_two_workers_write_the_snapshot_of_a_local_rebuild(fleet: Fleet) -> None:
@@ -84,34 +102,8 @@ def test_two_workers_write_the_snapshot_of_a_local_rebuild(fleet: Fleet) -> None
     assert len({attempt.worker for attempt in attempts}) == 2
     assert [ended(worker, signal.SIGTERM) for worker in workers] == [0, 0]
     # Nothing is missing: no worker and no broker is needed, and none is asked.
-    again = fleet.outcome(fleet.rebuild(**{"redis.url": "redis://127.0.0.1:1/0"}))
-    assert (again["snapshot"], again["generated"]) == (outcome["snapshot"], 0)
-
-
-def test_what_coordinator_and_worker_tell_in_metrics_and_logs(
-    tmp_path: Path, valkey: RedisSettings
-) -> None:
-    settings = {"log.format": "json", "metrics.port": 0, "accidents": {"i7": "error"}}
-    with fleet_in(tmp_path, valkey, 60, {**settings, LAST_DEATHS: 2}) as fleet:
-        worker = fleet.worker()
-        fleet.outcome(fleet.rebuild())
-        lines = [
-            json.loads(line)
-            for process in fleet.processes
-            for line in fleet.log_of(process).splitlines()
-        ]
-        told = (re.search(r"Metrics: .*:(\d+)/", line["message"]) for line in lines)
-        seen = scraped(int(next(found[1] for found in told if found)))
-        assert ended(worker, signal.SIGTERM) == 0
-    # The worker's own metrics.
-    assert seen['cogr_answers_total{outcome="completion",side="item"}'] == 59
-    assert seen['cogr_worker_shards_total{outcome="failed",side="item"}'] >= 2
-    assert seen['cogr_generated_tokens_total{side="item"}'] > 0
-    # Logs: every line is JSON and says which run and shard; the text of an unexpected error is left
-    # out.
-    (failed, *_) = [line for line in lines if line.get("error")]
-    assert {"run", "shard", "worker", "side"} <= failed.keys()
-    assert not any("asked for" in line["message"] for line in lines)
+    again = rebuild_here(fleet.workspace("redis://127.0.0.1:1/0"), workers="celery")
+    assert (again.snapshot.id, again.generated) == (outcome["snapshot"], 0)
 
 
 @pytest.mark.drill
@@ -165,9 +157,8 @@ def test_two_coordinators_and_ctrl_c(fleet: Fleet) -> None:
     fleet.worker(delay=0.3)
     first = fleet.rebuild()
     fleet.wait_until(lambda run: run.held and run.answered)
-    second = fleet.run("rebuild", "--side", "item", "--workers", "celery")
-    assert second.returncode == 2
-    assert f"process {first.pid} on" in second.stderr
+    with pytest.raises(LockedError, match=f"process {first.pid} on"):
+        rebuild_here(fleet.workspace(str(fleet.redis.url)), workers="celery")
     first.send_signal(signal.SIGINT)
     first.communicate(timeout=120)
     assert first.returncode == 130

@@ -78,9 +78,9 @@ def test_a_trained_rival_beats_its_untrained_self(
 @pytest.mark.parametrize(
     "method",
     [
-        "dense:ANCE",
         "ripor:RIPOR",
         "policies:Quester",
+        pytest.param("dense:ANCE", marks=pytest.mark.drill),
         pytest.param("policies:DeepRetrieval", marks=pytest.mark.drill),
     ],
 )

@@ -35,13 +35,13 @@ SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as it lies on the hub: a vector for each token of a vocabulary of letters."""
     onnx = pytest.importorskip("onnx")
-    from transformers import BertTokenizerFast
+    from tokenizers import BertWordPieceTokenizer
 
     folder = tmp_path_factory.mktemp("encoder")
     letters = [*"abcdefghijklmnopqrstuvwxyz0123456789"]
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{x}" for x in letters)]
     (folder / "vocab.txt").write_text("\n".join(words))
-    BertTokenizerFast(vocab=str(folder / "vocab.txt")).save_pretrained(folder)
+    BertWordPieceTokenizer(str(folder / "vocab.txt")).save(str(folder / "tokenizer.json"))
     for name, said in (("1_Pooling", '{"pooling_mode_mean_tokens": true}'), ("onnx", "")):
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(said)
@@ -75,16 +75,18 @@ def test_points_have_length_one_and_are_kept(
     assert (again.points(texts) == found).all(), "nothing is encoded again"
 
 
+@pytest.mark.torch
 def test_an_encoder_of_your_own_needs_no_onnx_model(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sentence_transformers = pytest.importorskip("sentence_transformers")
     from sentence_transformers import models
-    from transformers import BertConfig, BertModel
+    from transformers import BertConfig, BertModel, BertTokenizerFast
 
     BertModel(BertConfig(vocab_size=77, intermediate_size=32, **SIZES)).save_pretrained(tmp_path)
     shutil.copytree(model, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("onnx"))
     shutil.rmtree(tmp_path / "1_Pooling")
+    BertTokenizerFast(vocab=str(model / "vocab.txt")).save_pretrained(tmp_path)
     reader = models.Transformer(str(tmp_path), max_seq_length=64)
     modules = [reader, models.Pooling(SIZES["hidden_size"], "cls")]
     whole = tmp_path / "whole"
@@ -147,6 +149,7 @@ def test_a_broken_onnx_encoder_is_one_sentence(
         Encoder(str(tmp_path / "broken"), Store(tmp_path)).points(["a sofa"])
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [("./nowhere", "There is no model folder ./nowhere"), (".", r"has no config\.json")],
@@ -181,6 +184,7 @@ def away(name: str, _files: Sequence[str]) -> Path:
     raise ServiceError(f"{name} can't be reached.")
 
 
+@pytest.mark.slow
 def test_auto_is_chosen_once_and_kept_in_the_store(
     hub: list[str], model: Path, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

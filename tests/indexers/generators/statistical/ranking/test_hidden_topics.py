@@ -27,6 +27,8 @@ from indexers.text import Analyser
 from tests.shops import EACH, LABELLED, forum_records, in_memory, training_shop
 from trainers.evaluation import bm25
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def asked() -> Dataset:
