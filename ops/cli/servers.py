@@ -149,7 +149,7 @@ def examine_installation(config: Path | None = None) -> Iterator[Finding]:
     fix = f"without {', '.join(absent)}; pip install --force-reinstall cogr"
     yield Finding("broken", "cogr", fix) if absent else Finding("ok", "cogr", python)
     for extra in metadata.metadata("cogr").get_all("Provides-Extra") or []:
-        if extra not in ("dev", "vllm-cpu"):
+        if extra not in ("fast", "dev", "vllm-cpu"):
             absent = missing_packages(extra)
             fix = f"without {', '.join(absent)}; pip install 'cogr[{extra}]'"
             yield Finding("missing", extra, fix) if absent else Finding("ok", extra, "installed")
