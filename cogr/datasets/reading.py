@@ -117,22 +117,11 @@ def _detected_lines(path: Path, file: IO[bytes]) -> Iterator[str]:
         except UnicodeDecodeError as error:
             if (encoding := _detected(path)) != CP1252:
                 raise DataError(
-                    f"{Place(path, number)}: the text is not UTF-8 (byte {error.start + 1}"
-                    f"{_perhaps(raw)}); convert the file to UTF-8, or name its encoding with "
-                    "--encoding or dataset.encoding."
+                    f"{Place(path, number)}: the text is not UTF-8 (byte {error.start + 1}); "
+                    "convert the file to UTF-8, or name its encoding with --encoding or "
+                    "dataset.encoding."
                 ) from error
             yield raw.decode(encoding)
-
-
-def _perhaps(raw: bytes) -> str:
-    """A hint at UTF-16, by its zeros, or at the code page of Western Windows."""
-    if b"\0" in raw or raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return ", it may be UTF-16"
-    try:
-        read = raw.decode("cp1252")
-    except UnicodeDecodeError:
-        return ""
-    return f", in cp1252 the line is {' '.join(read.split())[:60]!r}"
 
 
 def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:

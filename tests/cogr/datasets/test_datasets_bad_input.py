@@ -84,7 +84,7 @@ BAD = [
     ("csv", "items", "=id;title\n1", "line 2: .*1 columns .*semicolons"),
     ("csv", "items", "1,b", "line 3: .*'1' .*line 2"),
     ("csv", "items", ",b", "line 3: .*no 'id'"),
-    ("csv", "items", b"2,St\xffhle", r"items.csv, line 3: .* .byte 5, in cp1252 .*Stÿhle"),
+    ("csv", "items", b"2,St\xffhle", r"items.csv, line 3: .* .byte 5"),
     ("csv", "items", gzip.compress(b"id\n")[:-6], "items.csv.gz .*damaged"),
     ("beir", "qrels/train", "=q1\ta\t1", "line 1: .*'query-id'"),
     ("beir", "qrels/train", "=", "train.tsv .*header"),
