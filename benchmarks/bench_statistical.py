@@ -9,7 +9,8 @@ on the machine stretches only the latter.
 
 With --served: what serves beside BM25 over title and text, on test queries: F1 of the set (BM25's
 is cut), nDCG@10, R@100 and R@1000 of the whole answer, and by how much each differs, with its
-standard error. The names stackfaq, dnb_subjects and melo_de are for this alone.
+standard error; and what the fit expects of training queries, out of fold and as if their topics
+had no labels. The names stackfaq, dnb_subjects and melo_de are for this and --unseen alone.
 
 With --unseen: topics without any label. All queries in five groups of topics, each tested after a
 fit to the others: F1 of the keywords beside BM25's, what the fit expected of such topics, and how
@@ -450,8 +451,13 @@ def pair_of(
 def serves(name: str) -> Row:
     """What serves and BM25 on the test queries: each measure of both, and their difference."""
     with tempfile.TemporaryDirectory() as folder:
-        _, serving, text = _beside_text(load(name), folder)
-    notes: dict[str, Any] = {}
+        workspace, serving, text = _beside_text(load(name), folder)
+        with workspace.generator("query") as generator:
+            fitted = generator.artefact.facts
+    notes: dict[str, Any] = {
+        f"F1 on training queries, {of}": f"{fitted['f1_of_text']:.3f} -> {fitted[key]:.3f}"
+        for of, key in (("out of fold", "f1_out_of_fold"), ("unseen topics", "f1_hidden_topics"))
+    }
     for measure, of in serving.items():
         more = of - text[measure]
         error = more.std(ddof=1) / more.size**0.5

@@ -22,7 +22,7 @@ from cogr.metrics import f1_of
 Ints64 = NDArray[np.int64]
 Floats64 = NDArray[np.float64]
 
-LAMBDA_GRID = (1.0, 0.85, 0.7, 0.55, 0.4)
+LAMBDA_GRID = (1.3, 1.15, 1.0, 0.85, 0.7, 0.55, 0.4)
 """Prices per retrieved item that `select_keywords` tries, as shares of the upper bound that
 `exact_cut` gives.
 """
