@@ -16,7 +16,7 @@ from pydantic import Field, SecretStr, field_validator
 from cogr.settings.indexing import LiveName
 from cogr.settings.table import MAX_SECONDS, SettingsTable, check_url, http_url, usable_path
 
-_OWN_FIELDS = ("item_id", "keywords", "text", "whole_text")
+_OWN_FIELDS = ("item_id", "keywords", "text", "whole_text", "literal", "part_numbers")
 _FIELD_NAME = re.compile(r"""[^_.,*"'\\\x00-\x1f][^.,*"'\\\x00-\x1f]*""")
 
 

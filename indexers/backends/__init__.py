@@ -75,7 +75,7 @@ class Words:
     @property
     def texts(self) -> list[str]:
         """What is searched, the query's own text first."""
-        return [text[:MAX_TEXT] for text in (self.text, *self.also)]
+        return [text.strip()[:MAX_TEXT] for text in (self.text, *self.also)]
 
 
 @dataclass(frozen=True, slots=True)

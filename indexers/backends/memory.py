@@ -230,15 +230,15 @@ class MemoryBackend:
         self._side = lru_cache(maxsize=4)(self._read_side)
 
     def push(self, snapshot: Snapshot) -> Pushed:
-        """Index the texts of items, where the store has no such index, and note the snapshot.
-        Idempotent.
+        """Index the texts of items, where the store has no such index or a damaged one, and note
+        the snapshot. Idempotent.
         """
         started, entities = time.perf_counter(), snapshot.manifest.entities
         known = self._note(snapshot.id) is not None
+        if snapshot.side == "item":
+            with suppress(MissingExtraError):
+                _TextIndex.of(snapshot, checked=True)
         if not known:
-            if snapshot.side == "item":
-                with suppress(MissingExtraError):
-                    _TextIndex.of(snapshot)
             self._write_note(snapshot.id, verified=False)
         seconds = time.perf_counter() - started
         return Pushed(_note_path(snapshot.id), entities, 0 if known else entities, seconds)
@@ -456,9 +456,10 @@ class _TextIndex:
     codes: CodeIndex
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> _TextIndex:
+    def of(cls, snapshot: Snapshot, *, checked: bool = False) -> _TextIndex:
         """The index of a snapshot, mapped. A local store keeps it for all snapshots whose items
-        read the same; elsewhere each process makes its own.
+        read the same; elsewhere each process makes its own. `checked`: the files' content is
+        hashed, which takes time by their size; else their sizes tell whether they are whole.
 
         Raises MissingExtraError, and SnapshotError where texts are lost.
         """
@@ -467,7 +468,7 @@ class _TextIndex:
         if not store.is_local:
             return cls._made(snapshot, analyser)
         folder = store.local(f"{INDEXES}/{name}")
-        if not _sound(folder):
+        if not _sound(folder, checked=checked):
             made = cls._made(snapshot, analyser)
             try:
                 with storage_errors(store.url):
@@ -499,7 +500,7 @@ class _TextIndex:
             np.save(made / _OWNERS, self.owners)
             self.codes.save(made)
             (made / _SUMS).write_text(json.dumps(_sums(made)))
-            if folder.exists() and not _sound(folder):
+            if folder.exists() and not _sound(folder, checked=True):
                 shutil.rmtree(folder)
             # Of two processes at once one is too late, and has made the same.
             with suppress(OSError) if folder.exists() else nullcontext():
@@ -520,14 +521,20 @@ def index_name_of(manifest: Manifest, language: str = "") -> str:
     return f"{manifest.read_hash[:24]}-" + (f"{language}-{__version__}" if language else "")
 
 
-def _sums(folder: Path) -> dict[str, str]:
+def _sums(folder: Path, *, hashed: bool = True) -> dict[str, list[Any]]:
+    # Path -> size, and hash of the content.
     files = sorted(path for path in folder.rglob("*.*") if path.is_file() and path.name != _SUMS)
-    return {str(path.relative_to(folder)): file_sha256(path) for path in files}
+    return {
+        str(path.relative_to(folder)): [path.stat().st_size, *map(file_sha256, [path][:hashed])]
+        for path in files
+    }
 
 
-def _sound(folder: Path) -> bool:
+def _sound(folder: Path, *, checked: bool) -> bool:
     try:
-        return bool(json.loads((folder / _SUMS).read_bytes()) == _sums(folder))
+        noted = json.loads((folder / _SUMS).read_bytes())
+        told = noted if checked else {name: one[:1] for name, one in noted.items()}
+        return bool(told == _sums(folder, hashed=checked))
     except (OSError, ValueError):
         return False
 

@@ -184,3 +184,22 @@ def test_damaged_texts_are_told(shop: Path, cogr_index: Command, damage: str) ->
     path.unlink(missing_ok=True)
     rebuilt(cogr_index)
     assert found("cable metres") == ([], ["lamp"])
+
+
+@pytest.mark.parametrize("shop", ["memory"], indirect=True)
+@pytest.mark.parametrize("damage", ["cut", "altered"])
+def test_a_damaged_index_of_texts_is_made_anew(
+    shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    published = rebuilt(cogr_index)
+    (path,) = (shop / ".cogr/text_index").glob("*/whole/data*")
+    sound = path.read_bytes()
+    # A search looks at sizes alone, as hashing takes time by the size of the catalogue.
+    with monkeypatch.context() as patched:
+        patched.setattr("indexers.backends.memory.file_sha256", None)
+        assert found("turned gates") == ([], ["sofa"])
+    path.write_bytes(sound[:-1] if damage == "cut" else sound[:-1] + bytes([sound[-1] ^ 1]))
+    if damage == "altered":
+        done(cogr_index, "publish", published)
+    assert found("turned gates") == ([], ["sofa"])
+    assert path.read_bytes() == sound

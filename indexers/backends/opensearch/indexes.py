@@ -13,7 +13,7 @@ from typing import Any
 
 from cogr.errors import CheckFailedError, ServiceError, SnapshotError
 from cogr.matching.bm25 import DEFAULT
-from cogr.records import Side
+from cogr.records import Side, values_of
 from cogr.snapshots import Manifest, Row, Snapshot, side_of
 from cogr.snapshots.texts import Texts, pieces, texts_of
 from indexers.backends.opensearch.client import Cluster, Version, service_error
@@ -28,30 +28,33 @@ from indexers.text import (
     SPELLING_RULES,
     UNITS,
     Analyser,
+    codes,
     is_language,
 )
 
 PLURAL: Mapping[Side, str] = {"item": "items", "query": "queries"}
 SIMILARITY = "kw_bm25"
-TITLE = "text.words"
-"""The field of items' titles, analysed."""
 WORDS = "whole_text"
 """The field that a text search reads: title and text, or where texts are not kept, an alias of the
 title's.
 """
+LITERAL = "literal"
+"""The object of fields in one of which a literal match has every word: `text` is the title, then
+texts of extra fields. `item_id` has the whole id, whatever its case.
+"""
+CODES = "part_numbers"
+"""The field of part numbers in titles, ids, and texts of extra fields."""
 OWN_WORDS, OWN_SPELLED = "cogr_words", "cogr_spelled"
 """The analysers of an index's own settings that read texts as `indexers.text.Analyser` does: any
-text, and one in one spelling (`spelled`).
+text, and one in one spelling (`searched`).
 """
 OWN_CODES = "cogr_codes"
 """The one that reads part numbers; that of a query is its name and `_asked`."""
+NOT_STORED = (WORDS, LITERAL, CODES)
+"""Fields that documents don't have when they are read back."""
 SPACE = "\\u0020"
 _Document = dict[str, Any]
 _ROWS = 1024
-CODES = "*.codes"
-"""The fields of part numbers: in titles, ids, and texts of extra fields."""
-LITERAL = "*.words"
-"""The fields in one of which a literal match has every word: titles, and texts of extra fields."""
 
 
 def alias_name(prefix: str, side: Side) -> str:
@@ -76,29 +79,20 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
     the analyser of their texts.
     """
     unread: dict[str, Any] = {"type": "keyword", "index": False, "doc_values": False}
-    analyser = meta.get("text_analyzer")
-    codes = {"codes": CODED} if analyser and is_language(analyser) else {}
-    analyser = OWN_WORDS if codes else analyser
-    words: dict[str, Any] = {}
-    if analyser:
-        words["fields"] = {"words": {"type": "text", "analyzer": analyser}, **codes}
     properties: dict[str, Any] = {
-        f"{side}_id": {"type": "keyword", **({"fields": codes} if codes else {})},
+        f"{side}_id": {"type": "keyword"},
         "keywords": {
             "type": "keyword",
             "norms": True,
             "index_options": "freqs",
             "similarity": SIMILARITY,
         },
-        "text": {**unread, **words},
+        "text": unread,
     }
-    if analyser and meta.get("search_text"):
-        read = {"analyzer": OWN_SPELLED, "search_analyzer": OWN_WORDS} if codes else {}
-        properties[WORDS] = {"type": "text", "analyzer": analyser, "index_options": "freqs", **read}
-    elif analyser:
-        properties[WORDS] = {"type": "alias", "path": TITLE}
     for name, type_ in meta.get("fields", {}).items():
-        properties[name] = {"type": type_, **(words if type_ == "keyword" else {})}
+        properties[name] = {"type": type_}
+    if side == "item":
+        properties |= _read_mapping(meta)
     if version.has_use_similarity:
         properties["keywords"]["use_similarity"] = True
     if side == "query":
@@ -108,14 +102,36 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
     # Copies are made of the whole index, never from documents, so that no text needs to be stored.
     # A template of the cluster that switches _source off, or trims it, must not count either.
     own: dict[str, Any] = {"enabled": True}
-    if meta.get("search_text"):
-        own |= {"excludes": [WORDS], "recovery_source_enabled": False}
+    if side == "item":
+        own |= {"excludes": [*NOT_STORED], "recovery_source_enabled": False}
     return {
         "dynamic": "strict",
         "_meta": dict(meta),
         "_source": own,
         "properties": properties,
     }
+
+
+def _read_mapping(meta: Mapping[str, Any]) -> dict[str, Any]:
+    # What `searched` adds to items.
+    folded = {"type": "keyword", "normalizer": "lowercase", "doc_values": False}
+    literal: dict[str, Any] = {"item_id": folded}
+    read: dict[str, Any] = {LITERAL: {"properties": literal}}
+    if not (analyser := meta.get("text_analyzer")):
+        return read
+    words = {"type": "text", "analyzer": analyser}
+    if is_language(analyser):
+        words |= {"analyzer": OWN_SPELLED, "search_analyzer": OWN_WORDS}
+        read[CODES] = {**CODED, "analyzer": "whitespace"}
+    literal |= dict.fromkeys(_texts_in(meta), words)
+    whole = {**words, "index_options": "freqs"}
+    alias = {"type": "alias", "path": f"{LITERAL}.text"}
+    return {**read, WORDS: whole if meta.get("search_text") else alias}
+
+
+def _texts_in(meta: Mapping[str, Any]) -> list[str]:
+    fields = meta.get("fields", {})
+    return ["text", *(name for name, type_ in fields.items() if type_ == "keyword")]
 
 
 def index_settings(shards: int, analyser: str = "") -> dict[str, Any]:
@@ -147,7 +163,7 @@ _APART = (r"(?<=[^\W\d_])[.·:](?=[^\W\d_])|(?<=\d)[,;'](?=\d)", " ")
 def analysis(analyser: Analyser) -> dict[str, Any]:
     """The analysers of an index's settings: `OWN_WORDS` gives the terms of `Analyser.terms`, but
     for scripts without spaces that the tokenizer `standard` does not read letter by letter (Thai).
-    `OWN_SPELLED` gives the same of texts that went through `spelled`: rules take a cluster six
+    `OWN_SPELLED` gives the same of texts that went through `searched`: rules take a cluster six
     times as long as all the rest, and a push need not pay for them.
     """
     signs = {**SIGNS, **{chr(one): other for one, other in analyser.capitals.items()}}
@@ -179,19 +195,33 @@ def analysis(analyser: Analyser) -> dict[str, Any]:
     }
 
 
-def spelled(
+def searched(
     documents: Iterable[tuple[str, Mapping[str, Any] | None]], meta: Mapping[str, Any]
 ) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
-    """Documents with whole texts in the spelling that an index of this `_meta` reads
-    (`SPELLING_RULES`).
+    """Documents of items with what an index of this `_meta` reads of them, which it does not store:
+    `LITERAL`, `WORDS` and `CODES`, texts in one spelling by `RULES`.
     """
-    named = meta.get("text_analyzer", "")
+    named, names = meta.get("text_analyzer", ""), _texts_in(meta)
     analyser = Analyser(named) if named and is_language(named) else None
     for id_, one in documents:
-        if analyser and one and WORDS in one:
-            texts = [re.sub(*_APART, analyser.spelled(text)) for text in one[WORDS]]
-            one = {**one, WORDS: texts}
-        yield id_, one
+        if one is None or "item_id" not in one:
+            yield id_, one
+            continue
+        texts = {name: values_of(one[name]) for name in names if named and name in one}
+        whole = one.get(WORDS, [])
+        read: dict[str, Any] = {LITERAL: {"item_id": one["item_id"], **texts}}
+        if analyser:
+            said = [text for some in texts.values() for text in some]
+            spelled = {text: _spelled(analyser, text) for text in (*said, *whole)}
+            read[LITERAL] |= {name: [*map(spelled.get, some)] for name, some in texts.items()}
+            whole = [*map(spelled.get, whole)]
+            found = set[str]().union(*map(codes, [*said, one["item_id"]]))
+            read |= {CODES: " ".join(sorted(found))} if found else {}
+        yield id_, {**one, **read, **({WORDS: whole} if whole else {})}
+
+
+def _spelled(analyser: Analyser, text: str) -> str:
+    return re.sub(*_APART, analyser.spelled(text))
 
 
 def code_analysis() -> dict[str, Any]:
@@ -359,7 +389,7 @@ def check_scored(state: IndexState, version: Version) -> None:
     if source.get("enabled") is False or {
         *source.get("includes", ()),
         *source.get("excludes", ()),
-    } - {WORDS}:
+    } - {*NOT_STORED}:
         raise ServiceError(
             f"The index {state.name} can't be used: its mapping has _source {source}, so its "
             "documents can't be read back; delete it and push the snapshot again."

@@ -58,7 +58,7 @@ from indexers.backends.opensearch.indexes import (
     read_index,
     refresh,
     remove_index,
-    spelled,
+    searched,
     stats,
 )
 from indexers.text import DETECT
@@ -282,7 +282,7 @@ def _fill(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> int:
     refresh(cluster, state.name)
     if stats(cluster, state.name, "docs")["docs"]["count"] == snapshot.manifest.entities:
         return 0
-    written = write_documents(cluster, state.name, spelled(documents(snapshot), state.meta))
+    written = write_documents(cluster, state.name, searched(documents(snapshot), state.meta))
     refresh(cluster, state.name)
     return written
 
@@ -369,7 +369,7 @@ def _fit(cluster: Cluster, state: IndexState, base: Snapshot, snapshot: Snapshot
 def _change_clone(
     cluster: Cluster, source: IndexState, draft: str, base: Snapshot, snapshot: Snapshot
 ) -> int:
-    changes = spelled(_changes(base, snapshot), source.meta)
+    changes = searched(_changes(base, snapshot), source.meta)
     naming = {"_meta": meta_of(snapshot.manifest, _analyser_of(cluster, snapshot))}
     with ThreadPoolExecutor(1, "changes") as reader:
         # The first changes are read while the cluster copies.

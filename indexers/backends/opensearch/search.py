@@ -35,6 +35,7 @@ from indexers.backends import (
 )
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import CODES, LITERAL, WORDS
+from indexers.text import asked_code
 
 log = logging.getLogger(__name__)
 
@@ -106,16 +107,17 @@ class Fields:
 
     keywords: str = KEYWORDS
     texts: Sequence[str] = (WORDS,)
-    literal: Sequence[str] = (LITERAL,)
+    literal: Sequence[str] = (f"{LITERAL}.*",)
     id: str = "item_id"
     numbers: bool = False
-    codes: Sequence[str] = (CODES,)
+    codes: str = CODES
 
     def of_id(self, text: str) -> dict[str, Any]:
         """The query for the item whose id is this text, whatever its case; for `_id` and numbers in
         its own case, or all small or all capital.
         """
-        text = text.strip()
+        if self.keywords == KEYWORDS:
+            return {"match": {f"{LITERAL}.item_id": text}}
         if self.id == "_id":
             return {"ids": {"values": list(dict.fromkeys((text, text.upper(), text.lower())))}}
         if self.numbers:
@@ -131,23 +133,22 @@ def set_body(keywords: Keywords, words: Words, fields: Fields = OWN["item"]) -> 
     """The query that finds the set: what has one of the keywords, and literal matches, but nothing
     with a keyword of weight 0. As a filter it gives counts and facets.
     """
+    texts, own = words.texts, fields.keywords == KEYWORDS
     every = [
         {"multi_match": {"query": text, "fields": list(fields.literal), "operator": "and"}}
-        for text in words.texts
+        for text in texts
         if fields.literal
     ]
-    begun = [
-        {"multi_match": {"query": text, "fields": list(fields.codes), "type": "bool_prefix"}}
-        for text in words.texts
-    ]
+    begun = [{"match_bool_prefix": {fields.codes: text}} for text in texts if asked_code(text)]
     boosts = boosts_of(keywords)
     having: dict[str, Any] = {
         "terms": {fields.keywords: [word for word, boost in boosts.items() if boost]}
     }
     buried = [word for word, boost in boosts.items() if not boost]
     without = {"must_not": [{"terms": {fields.keywords: buried}}]} if buried else {}
-    named = fields.of_id(words.texts[0])
-    return {"bool": {"should": [having, *every, *begun, named], **without}}
+    # In CoGR's own index a literal match of the whole id is one.
+    named = [] if own else [fields.of_id(texts[0])]
+    return {"bool": {"should": [having, *every, *begun, *named], **without}}
 
 
 def blended_body(
@@ -162,8 +163,8 @@ def blended_body(
     ]
     first = set_body(keywords, words, fields)
     own = words.texts[0]
-    coded = {"multi_match": {"query": own, "fields": list(fields.codes)}}
-    named = {"bool": {"should": [coded, fields.of_id(own)]}}
+    coded = [{"match": {fields.codes: own}}] if asked_code(own) else []
+    named = {"bool": {"should": [fields.of_id(own), *coded]}} if coded else fields.of_id(own)
     should = [
         query_body(keywords, fields.keywords),
         *(texts if len(texts) < 2 else [{"dis_max": {"queries": texts}}]),
@@ -345,11 +346,11 @@ def _parts(explanation: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
 
 
 _BURIED = '{"terms": {"keywords": [{{#without}}"{{.}}",{{/without}}""]}}'
-_OF_ID = '{"term": {"item_id": {"value": "{{text}}", "case_insensitive": true}}}'
+_OF_ID = '{"match": {"literal.item_id": "{{text}}"}}'
 _SET = (
-    '{"bool": {"should": [{{#text}}{"multi_match": {"query": "{{text}}", "fields": ["*.words"], '
-    '"operator": "and"}}, {"multi_match": {"query": "{{text}}", "fields": ["*.codes"], "type": '
-    '"bool_prefix"}}, OF_ID, {{/text}} {"terms": {"keywords": [{{#keywords}}"{{.}}",{{/keywords}}'
+    '{"bool": {"should": [{{#text}}{"multi_match": {"query": "{{text}}", "fields": ["literal.*"], '
+    '"operator": "and"}}, {"match_bool_prefix": {"part_numbers": "{{text}}"}}, {{/text}} '
+    '{"terms": {"keywords": [{{#keywords}}"{{.}}",{{/keywords}}'
     '{{#weighted}}"{{keyword}}",{{/weighted}}""]}}], "must_not": [BURIED]}}'
 )
 """No keyword is empty: the last one ends the list."""

@@ -153,4 +153,4 @@ def served_fields(into: IntoSettings, item: ServedSide | None) -> Fields:
         return OWN["item"]
     texts, numbers = into.text_fields, item is not None and item.id_type not in ("", "keyword")
     field, id_ = item.field if item else into.field, into.id_field
-    return Fields(field, texts, texts, id_, numbers, (f"{id_}.codes",))
+    return Fields(field, texts, texts, id_, numbers, f"{id_}.codes")

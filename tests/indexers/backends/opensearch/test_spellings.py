@@ -16,6 +16,7 @@ from indexers.backends import Words
 from indexers.backends.memory import MemoryBackend
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.indexes import CODES as PART_NUMBERS
 from indexers.backends.opensearch.indexes import (
     OWN_CODES,
     OWN_SPELLED,
@@ -23,7 +24,7 @@ from indexers.backends.opensearch.indexes import (
     WORDS,
     code_analysis,
     index_settings,
-    spelled,
+    searched,
 )
 from indexers.backends.opensearch.search import TIER, blended_body
 from indexers.backends.opensearch.serving import served_fields
@@ -166,9 +167,12 @@ def test_a_clusters_terms_are_those_of_memory(cluster: Cluster) -> None:
         body = {"analyzer": OWN_WORDS, "text": text}
         answer = cluster.call("POST", path, body=body, doing="")
         assert [one["token"] for one in answer["tokens"]] == analyser.terms(text), text
-        ((_, sent),) = spelled([("1", {WORDS: [text]})], {"text_analyzer": "english"})
+        ((_, sent),) = searched(
+            [("1", {"item_id": text, WORDS: [text]})], {"text_analyzer": "english"}
+        )
         whole = {"analyzer": OWN_SPELLED, "text": sent[WORDS] if sent else []}
         answer = cluster.call("POST", path, body=whole, doing="")
         assert [one["token"] for one in answer["tokens"]] == analyser.terms(text), text
         coded = cluster.call("POST", path, body={**body, "analyzer": OWN_CODES}, doing="")
         assert {one["token"] for one in coded["tokens"]} == codes(text), text
+        assert {*(sent or {}).get(PART_NUMBERS, "").split()} == codes(text), text
