@@ -79,7 +79,7 @@ from indexers.backends import (
     compared,
     language_of,
 )
-from indexers.text import Analyser, CodeIndex, WordIndex
+from indexers.text import DETECT, Analyser, CodeIndex, WordIndex
 
 T = TypeVar("T")
 
@@ -463,16 +463,17 @@ class _TextIndex:
 
         Raises MissingExtraError, and SnapshotError where texts are lost.
         """
-        analyser = Analyser(language_of(snapshot))
-        store, name = snapshot.store, index_name_of(snapshot.manifest, analyser.language)
+        store, named = snapshot.store, snapshot.manifest.generator.get("language") or DETECT
         if not store.is_local:
-            return cls._made(snapshot, analyser)
-        folder = store.local(f"{INDEXES}/{name}")
-        if not _sound(folder, checked=checked):
+            return cls._made(snapshot, Analyser(language_of(snapshot)))
+        folder = store.local(f"{INDEXES}/{index_name_of(snapshot.manifest, named)}")
+        language = _language_in(folder, checked=checked)
+        analyser = Analyser(language or language_of(snapshot))
+        if not language:
             made = cls._made(snapshot, analyser)
             try:
                 with storage_errors(store.url):
-                    made._keep(folder)
+                    made._keep(folder, analyser.language)
             except StorageError as error:  # Who only searches may read alone.
                 log.warning("The index of texts is not kept. %s", error)
                 return made
@@ -491,7 +492,7 @@ class _TextIndex:
         codes = CodeIndex.of(chain(enumerate(ids), enumerate(titles), values))
         return cls(whole, spoken, np.concatenate([np.arange(len(titles)), owners]), codes)
 
-    def _keep(self, folder: Path) -> None:
+    def _keep(self, folder: Path, language: str) -> None:
         made = folder.with_name(f".tmp-{uuid.uuid4().hex}")
         made.mkdir(parents=True)
         try:
@@ -499,8 +500,8 @@ class _TextIndex:
             self.spoken.save(made / "spoken")
             np.save(made / _OWNERS, self.owners)
             self.codes.save(made)
-            (made / _SUMS).write_text(json.dumps(_sums(made)))
-            if folder.exists() and not _sound(folder, checked=True):
+            (made / _SUMS).write_text(json.dumps({"language": language, "files": _sums(made)}))
+            if folder.exists() and not _language_in(folder, checked=True):
                 shutil.rmtree(folder)
             # Of two processes at once one is too late, and has made the same.
             with suppress(OSError) if folder.exists() else nullcontext():
@@ -515,8 +516,8 @@ class _TextIndex:
 
 
 def index_name_of(manifest: Manifest, language: str = "") -> str:
-    """The folder of a snapshot's index of texts; without a language, what its name begins with.
-    Another version may read texts otherwise, and makes its own.
+    """The folder of a snapshot's index of texts, by their named language, or `DETECT`; without it,
+    what its name begins with. Another version may read texts otherwise, and makes its own.
     """
     return f"{manifest.read_hash[:24]}-" + (f"{language}-{__version__}" if language else "")
 
@@ -530,13 +531,14 @@ def _sums(folder: Path, *, hashed: bool = True) -> dict[str, list[Any]]:
     }
 
 
-def _sound(folder: Path, *, checked: bool) -> bool:
+def _language_in(folder: Path, *, checked: bool) -> str:
+    # That of a sound index; "" of none. Detecting it again would read texts.
     try:
         noted = json.loads((folder / _SUMS).read_bytes())
-        told = noted if checked else {name: one[:1] for name, one in noted.items()}
-        return bool(told == _sums(folder, hashed=checked))
-    except (OSError, ValueError):
-        return False
+        files = {name: one if checked else one[:1] for name, one in noted["files"].items()}
+        return str(noted["language"]) if files == _sums(folder, hashed=checked) else ""
+    except (OSError, ValueError, LookupError):
+        return ""
 
 
 def _said(fields_json: str) -> Iterator[str]:
