@@ -454,10 +454,12 @@ def serves(name: str) -> Row:
         workspace, serving, text = _beside_text(load(name), folder)
         with workspace.generator("query") as generator:
             fitted = generator.artefact.facts
+            alone = _of_artefact(generator.artefact, workspace.dataset, "test")[:, 0]
     notes: dict[str, Any] = {
         f"F1 on training queries, {of}": f"{fitted['f1_of_text']:.3f} -> {fitted[key]:.3f}"
         for of, key in (("out of fold", "f1_out_of_fold"), ("unseen topics", "f1_hidden_topics"))
     }
+    notes["F1 of the keywords alone"] = f"{alone.mean():.3f}"
     for measure, of in serving.items():
         more = of - text[measure]
         error = more.std(ddof=1) / more.size**0.5
