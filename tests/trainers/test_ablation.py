@@ -40,13 +40,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(config: Path) -> Rows:
-    """Some variants; a drill has all of them."""
-    return rows_of(config, ["full", "transposed", "shared"])
-
-
-@pytest.fixture(scope="module")
-def every(trained: Rows, config: Path) -> Rows:
+def every(config: Path) -> Rows:
     return rows_of(config, list(VARIANTS))
 
 
@@ -91,18 +85,20 @@ def test_without_sft_rounds_start_from_the_untrained_model(config: Path, every: 
     assert first.model("item") != sft.model("item") != first.model("query")
 
 
-def test_a_shared_generator_is_one_lineage_with_both_prompts(config: Path, trained: Rows) -> None:
-    _, (sft, first) = rounds_of(config, trained["shared"])
+def test_a_shared_generator_is_one_lineage_with_both_prompts(config: Path) -> None:
+    """The one variant that is trained outside of drills."""
+    _, (sft, first) = rounds_of(config, rows_of(config, ["shared"])["shared"])
     assert sft.model("item") == sft.model("query") != sft.output("targets")
     targets = sft.stage("targets").notes
     assert sft.stages[1].notes["examples"] == targets["items"] + targets["queries"]
     assert first.model("query") != first.model("item")
 
 
+@pytest.mark.drill
 def test_what_is_trained_is_not_trained_again_and_what_fails_keeps_the_others(
-    config: Path, trained: Rows, capsys: pytest.CaptureFixture[str]
+    config: Path, every: Rows, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    full, transposed, shared = trained.values()
+    full, transposed, shared = (every[name] for name in ("full", "transposed", "shared"))
     said: list[str] = []
     again = rows_of(config, ["full", "shared"], said=said.append)
     assert (list(again.values()), said) == ([full, shared], [])
