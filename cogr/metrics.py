@@ -32,17 +32,20 @@ from cogr.snapshots import Row, Snapshot
 CUTOFFS = (10, 100, 1000)
 """The cutoffs of the paper's tables."""
 
-MeasurePlace = Literal["evaluate", "rounds", "compare", "gate"]
-"""Where measures are shown: by `evaluate`, in tables of a run and in its report, by `compare`; and
-where a pair that is worse than text search does not go live.
+MeasurePlace = Literal["evaluate", "rounds", "compare", "gate", "new"]
+"""Where measures are shown: by `evaluate`, in tables of a run and in its report, by `compare`, of
+items that came later; and where a pair that is worse than text search does not go live.
 """
 
 
 class Measure(NamedTuple):
-    """A figure of `measure`: its heading, and where it counts."""
+    """A figure of which more is better: its heading, where it is shown, and with how many digits in
+    tables for people.
+    """
 
     heading: str
     places: frozenset[MeasurePlace]
+    digits: int = 3
 
     @classmethod
     def of(cls, heading: str, *places: MeasurePlace) -> Measure:
@@ -50,18 +53,21 @@ class Measure(NamedTuple):
 
 
 MEASURES: Mapping[str, Measure] = {
-    "p": Measure.of("P", "evaluate", "rounds", "compare"),
-    "r": Measure.of("R", "evaluate", "rounds", "compare"),
-    "f1": Measure.of("F1", "evaluate", "rounds", "gate"),
+    "p": Measure.of("P", "evaluate", "rounds", "compare", "new"),
+    "r": Measure.of("R", "evaluate", "rounds", "compare", "new"),
+    "f1": Measure.of("F1", "evaluate", "rounds", "gate", "new"),
     "ndcg@10": Measure.of("nDCG@10", "evaluate", "rounds", "gate"),
     "mrr@10": Measure.of("MRR@10", "evaluate", "rounds"),
     "p@10": Measure.of("P@10", "evaluate"),
     "r@100": Measure.of("R@100", "evaluate", "compare", "gate"),
     **{f"{name.lower()}@100": Measure.of(f"{name}@100", "compare") for name in ("MRR", "nDCG")},
     **{f"{name}@100": Measure.of(f"{name.upper()}@100", "compare") for name in ("p", "f1")},
+    "r_new": Measure.of("R of new", "new"),
+    "p_new": Measure.of("P of new", "new"),
+    "r_old": Measure.of("R of old", "new"),
 }
-"""What is shown of the figures of `measure`, in this order; of all, more is better. F1 of `compare`
-depends on how rankings are cut, and has columns of its own.
+"""Every measure that is shown, in the order of the tables. F1 of `compare` depends on how rankings
+are cut, and has columns of its own.
 """
 
 

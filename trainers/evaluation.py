@@ -24,7 +24,14 @@ from numpy.typing import NDArray
 from cogr.datasets.builder import by_hash
 from cogr.datasets.changes import Changes
 from cogr.errors import DataError
-from cogr.metrics import full_set, grades_of, measure, rows_of_queries, sweep_cutoff
+from cogr.metrics import (
+    full_set,
+    grades_of,
+    measure,
+    measures_of,
+    rows_of_queries,
+    sweep_cutoff,
+)
 from cogr.records import SPLITS, Dataset, Query, Split
 from cogr.snapshots import Snapshot, check_pair, open_snapshot
 from indexers.backends import Backend, Pair, ServedSide
@@ -38,7 +45,6 @@ from indexers.search import Searcher
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 
-MEASURES_OF_NEW = ("r_new", "p_new", "r_old", "p", "r", "f1")
 Retrieved = Mapping[str, frozenset[str]]
 """Query id -> ids of the retrieved items."""
 
@@ -299,7 +305,7 @@ def figures_of_new(
     kept |= {key: whole[key].tolist() for key in ("p", "f1")}
     with_new = sum(bool(ids & new) for ids in wanted.values())
     row: dict[str, Any] = {"name": name, "queries": len(queries), "with_new": with_new}
-    for key in MEASURES_OF_NEW:
+    for key in measures_of("new"):
         values = kept[key]
         error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
         row[key] = round(float(np.mean(values)), 6) if values else None

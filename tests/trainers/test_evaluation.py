@@ -123,7 +123,7 @@ def test_the_command_has_a_row_for_each_pair(tmp_path: Path, cogr_train: Command
 
     ended = cogr_train(*asked)
     assert ended.status == 0, ended.err
-    assert "recall, new" in ended.out
+    assert "R of new" in ended.out
     assert "0.2 of the items came later" in ended.out
     ended = cogr_train(*asked, "--baselines")
     assert ended.status == 2

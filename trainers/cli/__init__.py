@@ -222,26 +222,15 @@ def _evaluate(
 
 
 def _evaluate_new(call: Call, share: float, split: Split) -> None:
+    from cogr.metrics import measures_of
     from trainers.evaluation import new_items
 
     rows = list(new_items(call.workspace, share, split))
     asked = f"{rows[0]['queries']} queries, {rows[0]['with_new']} of them want a new item"
     title = f"{split}: {asked}; {share:g} of the items came later"
-    table = Table(
-        title, pick_columns(rows, _NEW), ["se: one standard error of the measure before it."]
-    )
+    columns = {"name": "", **measures_of("new"), "r_new_se": "± R of new", "f1_se": "± F1"}
+    table = Table(title, pick_columns(rows, columns), ["±: one standard error."])
     call.emit({"split": split, "share": share, "rows": rows}, table.show)
-
-
-_NEW = {
-    "name": "",
-    "r_new": "recall, new",
-    "r_new_se": "se",
-    "p_new": "precision, new",
-    "r_old": "recall, old",
-    "f1": "f1",
-    "f1_se": "se of f1",
-}
 
 
 @app.command("demo")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cogr.errors import TrainingError, UserError
-from cogr.metrics import measures_of, sets_of
+from cogr.metrics import MEASURES, measures_of, sets_of
 from cogr.records import Say, Split
 from cogr.settings import read_flag
 from cogr.store import Store, storage_errors
@@ -61,7 +61,7 @@ HITS = 3
 _NEW_SHARE = 0.2
 _COLUMNS = {
     "name": ("", 0),
-    **{key: (heading, 3) for key, heading in measures_of("rounds").items()},
+    **{key: (heading, MEASURES[key].digits) for key, heading in measures_of("rounds").items()},
     "keywords_per_item": ("keywords an item", 1),
     "seconds": ("seconds", 1),
 }
@@ -259,7 +259,7 @@ class Shop:
         notes = [f"{row['name']} is not built upon: {row['rejected']}." for row in gone]
         notes.append(f"{choice.chosen.name} serves, chosen on dev: {choice.reason()}.")
         new = ", ".join(f"{name} {share:.3f}" for name, share in self.new.items())
-        notes.append(f"Found of new items, a fifth of the shop: {new}.\n")
+        notes.append(f"Recall of new items, a fifth of the shop: {new}.\n")
         return Table("The sample shop, 50 test queries", rows, notes)
 
     def _add(self, name: str, figures: Mapping[str, Any], began: float, **more: Any) -> None:
