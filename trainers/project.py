@@ -20,7 +20,7 @@ from cogr.settings import leaves
 from cogr.snapshots import why_no_pair
 from cogr.store import Store
 from indexers.generators.statistical.generator import f1_in, facts_of, told_f1
-from indexers.tables import Table, pick_columns
+from indexers.tables import Table
 from indexers.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -102,9 +102,9 @@ def evaluated(result: Evaluation, beside: Sequence[Mapping[str, Any]], told: str
     gains = {"grades": "the labels' grades", "binary": "1 for relevant items"}[result.ndcg_gains]
     return Table(
         f"{result.split}: {result.queries:,} queries, {result.backend}",
-        pick_columns(every, {"name": "", **measures_of("evaluate")}),
+        [{name: row[name] for name in ("name", *measures_of("evaluate"))} for row in every],
         [
-            f"P, R and F1 are of the whole retrieved set{sets}.",
+            f"p, r and f1 are of the whole retrieved set{sets}.",
             f"The others are of the whole ranking, also BM25's; gains in nDCG are {gains}.",
             f"{result.item_snapshot} has {result.keywords_per_item:.1f} keywords an item, "
             f"{result.query_snapshot} has {result.keywords_per_query:.1f} a query.",

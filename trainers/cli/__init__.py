@@ -106,11 +106,11 @@ def _publish(
 @common_options()
 def _status(call: Call, run: RunOption = "main") -> None:
     """Show what a run has done, with figures, and what comes next."""
-    from trainers.training.contest import choose, contenders, known_rivals, rounds_table
+    from trainers.training.contest import choose, contenders, known_baselines, rounds_table
     from trainers.training.rounds import open_run
 
     opened = open_run(call.workspace, run)
-    choice = choose(contenders(opened.state(), known_rivals(opened)))
+    choice = choose(contenders(opened.state(), known_baselines(opened)))
     payload = {"run": opened.name, "rounds": opened.rows(), "next": opened.state().next}
     best = {"best_on_dev": choice and choice.chosen.name}
     call.emit(payload | best, rounds_table(opened, choice).show)

@@ -33,9 +33,9 @@ from trainers.training.contest import (
     choose,
     contenders,
     generated_pair,
+    measured_baselines,
     of_round,
     publish_pair,
-    rivals,
 )
 from trainers.training.driver import Driver
 from trainers.training.rounds import DEFAULT_RUN, Round, Run, create
@@ -239,7 +239,7 @@ class Shop:
             rejected = done.reason if done.verdict == "rejected" else ""
             self._add_pair(of_round(done), began, rejected)
         began = time.monotonic()
-        beside = rivals(self.workspace, self.run, logs.say)
+        beside = measured_baselines(self.workspace, self.run, logs.say)
         choice = choose(contenders(self.run.state(), beside))
         assert beside.distilled is not None, "rounds are finished"
         assert choice is not None, "the sample shop has dev queries"

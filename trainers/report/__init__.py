@@ -26,12 +26,12 @@ from indexers.telemetry import logs
 from indexers.telemetry.terminal import duration
 from indexers.workspace import Workspace
 from trainers.training.contest import (
+    Baselines,
     Choice,
-    Rivals,
     choose,
     contenders,
-    known_rivals,
-    rivals,
+    known_baselines,
+    measured_baselines,
     round_name,
     rounds_table,
     serving_of,
@@ -113,23 +113,23 @@ class Facts:
         return f"{round_name(now.number)} is under way, next is {now.next_stage}" if now else ""
 
     @cached_property
-    def rivals(self) -> Rivals | None:
+    def baselines(self) -> Baselines | None:
         """What the rounds are compared with, measured now where it was not; None where the data are
         no longer the run's.
         """
         if not self._same_data:
-            return known_rivals(self.run)
-        return rivals(self._workspace, self.run, self._say)
+            return known_baselines(self.run)
+        return measured_baselines(self._workspace, self.run, self._say)
 
     @cached_property
     def choice(self) -> Choice | None:
         """The pair chosen on dev, whoever wrote it; None where nothing is judged."""
-        return choose(contenders(self._state, self.rivals))
+        return choose(contenders(self._state, self.baselines))
 
     @cached_property
     def serves(self) -> str:
         """Name of the pair that serves."""
-        return serving_of(self._workspace, contenders(self._state, self.rivals))
+        return serving_of(self._workspace, contenders(self._state, self.baselines))
 
     @property
     def names(self) -> list[str]:
@@ -277,13 +277,13 @@ def _values(facts: Facts, figures: Drawn) -> dict[str, Any]:
 
 
 def _compared(facts: Facts) -> dict[Split, Table]:
-    """A table for each split, rivals before rounds; the first one has the notes."""
-    table = rounds_table(facts.run, facts.choice, facts.serves, facts.rivals)
+    """A table for each split, baselines before rounds; the first one has the notes."""
+    table = rounds_table(facts.run, facts.choice, facts.serves, facts.baselines)
     found = dict[Split, Table]()
     for split in facts.splits:
         rows, groups = list[dict[str, Any]](), set[str]()
         for row in (one for one in table.rows if one["split"] == split):
-            group = "rounds" if row["round"] in facts.names else "rivals"
+            group = "rounds" if row["round"] in facts.names else "baselines"
             shown = {"pair": row["round"], **row}
             kept = {name: value for name, value in shown.items() if name not in ("round", "split")}
             rows.append({" ": "" if group in groups else group, **kept})

@@ -3,7 +3,7 @@
 The pairs of a run's rounds are compared on the dev queries with the pair of `statistical` and with
 `distilled`: the pair of `statistical` with the last rounds' retrieved sets as evidence. BM25 over
 the items' text is measured too. `statistical` and BM25 are measured once a run, `distilled` once a
-round, and kept in its folder as `rivals.json`. A chosen pair is pushed, verified and switched by
+round, and kept in its folder as `baselines.json`. A chosen pair is pushed, verified and switched by
 one call (`indexers.release`).
 """
 
@@ -98,7 +98,7 @@ def of_round(done: Round) -> Contender:
     return Contender(round_name(done.number), done.items, done.queries, done.figures)
 
 
-def contenders(state: State, beside: Rivals | None) -> list[Contender]:
+def contenders(state: State, beside: Baselines | None) -> list[Contender]:
     """The contenders, the simplest first: `statistical`, SFT, the accepted rounds, `distilled`."""
     rounds = [of_round(done) for done in state.finished if done.verdict == "accepted"]
     if beside is None:
@@ -126,8 +126,8 @@ def choose(contenders: Sequence[Contender]) -> Choice | None:
 
 
 @dataclass(frozen=True)
-class Rivals:
-    """The rivals of one run; `evidence` are the pairs (items, queries) that `distilled` uses."""
+class Baselines:
+    """The baselines of one run; `evidence` are the pairs (items, queries) that `distilled` uses."""
 
     bm25: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     statistical: Contender | None = None
@@ -135,7 +135,7 @@ class Rivals:
     evidence: Sequence[Sequence[str]] = field(default_factory=list)
 
     def rows(self) -> dict[str, Mapping[str, Mapping[str, Any]]]:
-        """Name -> split -> figures of all measured rivals."""
+        """Name -> split -> figures of all measured baselines."""
         pairs = [pair for pair in (self.statistical, self.distilled) if pair]
         return {"bm25": self.bm25, **{pair.name: pair.figures for pair in pairs}}
 
@@ -144,28 +144,28 @@ class Rivals:
         return self.distilled if name == DISTILLED else self.statistical
 
 
-_RIVALS, _FILE = TypeAdapter(Rivals), "rivals.json"
+_BASELINES, _FILE = TypeAdapter(Baselines), "baselines.json"
 
 
-def known_rivals(run: Run) -> Rivals | None:
-    """The rivals of a run as last measured; None before, or where the file is broken: they are
+def known_baselines(run: Run) -> Baselines | None:
+    """The baselines of a run as last measured; None before, or where the file is broken: they are
     measured again.
     """
     path = f"{run.path}/{_FILE}"
     if run.store.exists(path):
         with suppress(ValidationError):
-            return _RIVALS.validate_json(run.store.read(path))
+            return _BASELINES.validate_json(run.store.read(path))
     return None
 
 
-def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
-    """The rivals of a run. They are measured now where they are unknown or could not be measured
+def measured_baselines(workspace: Workspace, run: Run, say: Say) -> Baselines:
+    """The baselines of a run. They are measured now where they are unknown or could not be measured
     before, and `distilled` after a new round.
     """
-    result = known = known_rivals(run) or Rivals()
+    result = known = known_baselines(run) or Baselines()
     if result.statistical is None or not _is_there(workspace, result.statistical):
         say("measuring bm25 and statistical beside the rounds")
-        result = Rivals(known.bm25)
+        result = Baselines(known.bm25)
         try:
             result = replace(result, bm25=known.bm25 or _bm25(workspace))
             result = replace(result, statistical=generated_pair(workspace))
@@ -177,7 +177,7 @@ def rivals(workspace: Workspace, run: Run, say: Say) -> Rivals:
     return result
 
 
-def _with_distilled(workspace: Workspace, state: State, known: Rivals, say: Say) -> Rivals:
+def _with_distilled(workspace: Workspace, state: State, known: Baselines, say: Say) -> Baselines:
     # None where no round is done, or every query is one that rounds or `statistical` learned from.
     rounds = [done for done in state.finished if done.number][-EVIDENCE_ROUNDS:]
     evidence = [[done.items, done.queries] for done in rounds]
@@ -219,7 +219,7 @@ def check_start(workspace: Workspace, run: Run, say: Say) -> None:
     """Raises CheckFailedError where the pair of SFT is not one standard error above BM25 in F1 on
     dev: rewards of such sets teach little.
     """
-    known, own = known_rivals(run) or Rivals(), run.state().finished[0].figures.get("dev")
+    known, own = known_baselines(run) or Baselines(), run.state().finished[0].figures.get("dev")
     if own is None:
         return
     try:
@@ -322,12 +322,12 @@ ROUND_MEASURES = {
 
 
 def rounds_table(
-    run: Run, choice: Choice | None = None, serves: str = "", beside: Rivals | None = None
+    run: Run, choice: Choice | None = None, serves: str = "", beside: Baselines | None = None
 ) -> Table:
     """A row for each round and split of a run, beside bm25, `statistical` and `distilled` if they
     are measured, with the chosen pair and the one that serves.
     """
-    beside = beside or known_rivals(run)
+    beside = beside or known_baselines(run)
     known = beside.rows() if beside else {}
     pairs: list[tuple[str, Any, str]] = [(name, figures, "") for name, figures in known.items()]
     for done in run.rows():

@@ -35,10 +35,10 @@ from trainers.training.contest import (
     check_start,
     choose,
     contenders,
-    known_rivals,
+    known_baselines,
+    measured_baselines,
     of_round,
     publish_pair,
-    rivals,
     serving_of,
     to_serve,
 )
@@ -114,16 +114,16 @@ class Driver:
             return state.finished[-1]
 
     def choice(self) -> Choice | None:
-        """The pair that is to serve: the best of the rounds and of their rivals on dev. None
+        """The pair that is to serve: the best of the rounds and of their baselines on dev. None
         without dev queries.
 
-        Rivals are measured at the first call, by the first machine.
+        Baselines are measured at the first call, by the first machine.
         """
         workspace = self.workspace
         if workspace.settings.training.rules == "paper" or not workspace.dataset.queries.get("dev"):
             return None
-        beside = None if self.machine else rivals(workspace, self.run, self._say)
-        return choose(contenders(self.run.state(), beside or known_rivals(self.run)))
+        beside = None if self.machine else measured_baselines(workspace, self.run, self._say)
+        return choose(contenders(self.run.state(), beside or known_baselines(self.run)))
 
     def status(self) -> RunStatus:
         """What serves now beside the chosen pair. Where the service can't be reached, what serves
@@ -131,7 +131,7 @@ class Driver:
         """
         choice = self.choice()
         best = None if choice is None else to_serve(self.workspace, choice.chosen)
-        known = [*filter(None, [best]), *contenders(self.run.state(), known_rivals(self.run))]
+        known = [*filter(None, [best]), *contenders(self.run.state(), known_baselines(self.run))]
         return RunStatus(serving_of(self.workspace, known), choice)
 
     def publish(self, name: str | None, *, gate: bool) -> Contender:
@@ -145,7 +145,7 @@ class Driver:
             CheckFailedError, ServiceError: as `publish_pair` does.
         """
         with self._locked("cogr-train publish"):
-            pair, known = to_serve(self.workspace, self._named(name)), known_rivals(self.run)
+            pair, known = to_serve(self.workspace, self._named(name)), known_baselines(self.run)
             held_out = known.of(pair.name) if known else None
             publish_pair(self.workspace, pair, self._say, gate=gate, held_out=held_out)
             return pair
@@ -162,7 +162,7 @@ class Driver:
             return choice.chosen
         pairs: list[Contender | None] = [of_round(done) for done in state.finished]
         if name in (STATISTICAL, DISTILLED):
-            pairs.append(rivals(self.workspace, self.run, self._say).of(name))
+            pairs.append(measured_baselines(self.workspace, self.run, self._say).of(name))
         known = {one.name.removeprefix("round "): one for one in pairs if one}
         if (contender := known.get(name.removeprefix("round "))) is None:
             has = ", ".join(known) or "none yet"

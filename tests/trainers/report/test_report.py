@@ -90,13 +90,13 @@ def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(
     facts: Facts, told: Page
 ) -> None:
     opening = told.text[: told.text.index("Retrieval F1 over training steps")]
-    rivals = {"bm25": facts.rivals.bm25, "statistical": facts.rivals.statistical.figures}
-    for name, figures in rivals.items():
+    baselines = {"bm25": facts.baselines.bm25, "statistical": facts.baselines.statistical.figures}
+    for name, figures in baselines.items():
         shown = " ".join(f"{figures['test'][key]:.3f}" for key in ("p", "r", "f1", "f1_se"))
         assert f"{name} {shown}" in opening
     assert f"Best on dev: {facts.choice.chosen.name}, F1 0." in opening
-    # Test first, rivals before rounds, train folded away, what serves and what to do about it.
-    places = [opening.index(one) for one in ("Test", "rivals bm25", "rounds sft", "Dev")]
+    # Test first, baselines before rounds, train folded away, what serves and what to do about it.
+    places = [opening.index(one) for one in ("Test", "baselines bm25", "rounds sft", "Dev")]
     assert places == sorted(places)
     assert opening.index("Figures on train") > places[-1]
     assert "cogr-train publish" in opening
@@ -120,7 +120,7 @@ def test_the_file_needs_nothing_and_runs_nothing(told: Page) -> None:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No rival is measured beside the rounds, which takes longer than all else."""
-    monkeypatch.setattr("trainers.report.rivals", lambda *_: None)
+    monkeypatch.setattr("trainers.report.measured_baselines", lambda *_: None)
 
 
 @pytest.mark.usefixtures("alone")

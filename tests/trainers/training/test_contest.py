@@ -1,4 +1,4 @@
-"""What serves after a run: the dev queries, the rivals, the choice among all pairs, and what is
+"""What serves after a run: the dev queries, the baselines, the choice among all pairs, and what is
 said of it.
 """
 
@@ -18,7 +18,7 @@ from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.shops import read_jsonl, write_jsonl, write_sample_part
 from tests.trainers.report_worlds import Told
-from trainers.training.contest import Contender, choose, contenders, known_rivals
+from trainers.training.contest import Contender, choose, contenders, known_baselines
 from trainers.training.driver import Driver
 from trainers.training.rounds import MIN_SET_APART, judged_by, with_dev
 from trainers.training.stage import Launcher
@@ -130,7 +130,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.mark.slow
 def test_the_best_pair_on_dev_serves_whichever_generator_wrote_it(run: Run) -> None:
-    choice, beside = run.driver.choice(), known_rivals(run.told.run)
+    choice, beside = run.driver.choice(), known_baselines(run.told.run)
     assert set(beside.bm25) == {"dev", "test"}
     learned = (beside.statistical, beside.distilled)
     assert choice.chosen in learned
@@ -168,7 +168,7 @@ def test_distilled_has_the_items_of_statistical_and_names_what_it_hears(run: Run
             run.told.add(number, "rejected")
         run.driver.choice()
         assert run.said[-1] == f"measuring distilled: statistical with {rounds} as evidence"
-        beside = known_rivals(run.told.run)
+        beside = known_baselines(run.told.run)
         assert beside.evidence == run.evidence()
         assert beside.distilled.items == beside.statistical.items
         queries = open_snapshot(run.told.workspace.store, beside.distilled.queries).manifest
@@ -179,14 +179,14 @@ def test_distilled_has_the_items_of_statistical_and_names_what_it_hears(run: Run
 
 
 @pytest.mark.slow
-def test_rivals_are_measured_once_and_again_where_their_snapshots_are_gone(run: Run) -> None:
+def test_baselines_are_measured_once_and_again_where_their_snapshots_are_gone(run: Run) -> None:
     run.driver.choice()
     run.driver.choice()
     assert run.said.count("measuring bm25 and statistical beside the rounds") == 1
-    beside = known_rivals(run.told.run)
+    beside = known_baselines(run.told.run)
     run.told.workspace.store.remove(f"snapshots/{beside.statistical.items}")
     run.driver.choice()
-    after = known_rivals(run.told.run)
+    after = known_baselines(run.told.run)
     assert after.statistical.items == beside.statistical.items
     assert run.told.workspace.store.exists(f"snapshots/{beside.statistical.items}/manifest.json")
 

@@ -154,8 +154,8 @@ def test_a_round_is_published_as_a_pair_by_one_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("indexers.backends.opensearch.client.FIRST_WAIT", 0.001)
-    # Rivals are fitted and compared elsewhere.
-    monkeypatch.setattr("trainers.training.driver.rivals", lambda *_: None)
+    # Baselines are fitted and compared elsewhere.
+    monkeypatch.setattr("trainers.training.driver.measured_baselines", lambda *_: None)
     prefix = f"train-{uuid.uuid4().hex[:8]}"
     with proxy_to(opensearch.url or "") as proxy:
         # A pair this small finds less than text search does.
