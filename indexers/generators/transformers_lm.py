@@ -58,15 +58,17 @@ class _Read:
     mask: Any
     state: Any
 
-    @property
-    def splits(self) -> bool:
-        """Whether every layer keeps the keys and values of every token, so that rows can be
-        repeated and padding may stand between their tokens.
+    def splits(self, tokens: int) -> bool:
+        """Whether rows of so many tokens can be repeated, with padding between them: each layer
+        keeps keys and values by token, and no sliding window ends among them.
         """
-        from transformers.cache_utils import DynamicLayer
+        from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-        layers = getattr(self.known, "layers", [None])
-        return all(type(layer) is DynamicLayer for layer in layers)
+        return all(
+            type(layer) is DynamicLayer
+            or (type(layer) is DynamicSlidingWindowLayer and layer.sliding_window > tokens)
+            for layer in getattr(self.known, "layers", [None])
+        )
 
     def rows(self, rows: Sequence[int]) -> _Read:
         """These rows, in this order; the keys and values of `self` stay."""
@@ -132,8 +134,13 @@ class TransformersGenerator(LocalModelGenerator):
         return _Read(known, mask, found.last_hidden_state[:, -1])
 
     def _beginning(self, fitting: list[Encoded]) -> _Read | None:
-        """What all of these prompts begin with, the instruction; None for nothing."""
-        return self._read([fitting[0][1][: _alike(fitting)]], None)
+        """What all of these prompts begin with, the instruction; None where nothing, or where
+        prompts must be read whole.
+        """
+        longest = max(len(ids) for _, ids in fitting)
+        more = longest if self.options.yes_or_no else self.options.sampling.max_tokens
+        found = self._read([fitting[0][1][: _alike(fitting)]], None)
+        return found if found and found.splits(longest + more) else None
 
     def _padded(self, texts: Sequence[list[int]]) -> Any:
         padded = self.tokenizer.pad({"input_ids": texts}, return_tensors="pt")
@@ -141,7 +148,6 @@ class TransformersGenerator(LocalModelGenerator):
 
     def _write(self, fitting: list[Encoded]) -> Iterator[Answer]:
         beginning = self._beginning(fitting)
-        beginning = beginning if beginning and beginning.splits else None
         # Longest first: a batch that is too large for the memory fails at once. Ties in order of
         # arrival.
         fitting.sort(key=lambda pair: -len(pair[1]))
@@ -179,7 +185,7 @@ class TransformersGenerator(LocalModelGenerator):
         head = self._model.get_output_embeddings().weight.detach()
         words = [head[ids].float() for ids in self.yes_and_no]
         for parts in self._in_batches(fitting):
-            shared = [_alike(part) for part in parts]
+            shared = [_alike(part) if beginning else 0 for part in parts]
             pairs = [(n, pair) for n, part in enumerate(parts) for pair in part]
             bodies = [part[0][1][start:end] for part, end in zip(parts, shared, strict=True)]
             items = self._read(bodies, beginning and beginning.rows([0] * len(parts)))

@@ -32,6 +32,49 @@ def greedy(tiny: Path) -> TransformersGenerator:
     return found
 
 
+FAMILIES: list[tuple[str, dict[str, Any]]] = [
+    ("gemma3_text", {"num_key_value_heads": 1, "head_dim": 8, "sliding_window": 64}),
+    ("gemma3_text", {"num_key_value_heads": 1, "head_dim": 8, "sliding_window": 999}),
+    ("bloom", {"n_layer": 2, "n_head": 2}),
+    ("mamba", {"state_size": 4}),
+    ("lfm2", {"num_key_value_heads": 1, "layer_types": ["conv", "full_attention"]}),
+]
+"""Kinds of models of which each remembers a text in its own way."""
+
+
+def of_family(family: str, own: dict[str, Any], tiny: Path, folder: Path) -> Path:
+    """A random model of a family, with the tokenizer of another."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 32, "max_position_embeddings": 1024}
+    sizes |= {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
+    config = AutoConfig.for_model(family, vocab_size=len(tokenizer), **sizes, **own)
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("family", "own"), FAMILIES)
+def test_models_that_read_in_their_own_way_write_as_they_do_alone(
+    family: str, own: dict[str, Any], tiny: Path, tmp_path: Path
+) -> None:
+    sampling = {"temperature": 0, "max_tokens": 12}
+    model = str(of_family(family, own, tiny, tmp_path / family))
+    writer = TransformersGenerator(
+        LocalModelOptions.model_validate({"model": model, "sampling": sampling})
+    )
+    asked = [Request(f"q{n}", Query(f"q{n}", "x"), one) for n, one in enumerate(ALIKE)]
+    found = {one.id: one for one in writer.generate(asked)}
+    for request in asked:
+        answer = found[request.id]
+        assert isinstance(answer, Completion)
+        assert answer.text == whole(writer, request.prompt)
+
+
 def whole(generator: TransformersGenerator, prompt: Prompt) -> str:
     """What the model writes to one prompt alone, read as it is."""
     import torch
