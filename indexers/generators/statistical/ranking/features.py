@@ -39,6 +39,7 @@ from indexers.generators.statistical.ranking.training_queries import (
     near,
 )
 
+_VOTES = ("vote_grams", "vote_bm25", "vote_feedback", "vote_term", "vote_latent", "vote_found")
 PAIR_FEATURES = (
     "bm25",
     "bm25_share",
@@ -57,12 +58,7 @@ PAIR_FEATURES = (
     "profile_least",
     "vote_terms",
     "vote_nearest",
-    "vote_grams",
-    "vote_bm25",
-    "vote_feedback",
-    "vote_term",
-    "vote_latent",
-    "vote_found",
+    *_VOTES,
 )
 POINT_FEATURES = ("latent", "latent_feedback")
 QUERY_FEATURES = ("most_similar", "most_overlap", "terms", "best_share", "tenth", "fiftieth")
@@ -78,18 +74,7 @@ ENCODED_QUERY_FEATURES = ("most_encoded", "most_encoded_found")
 ENCODED_FEATURES = ENCODED_POINTS + ENCODED_VOTES + ENCODED_QUERY_FEATURES
 """Further features where there is an encoder."""
 
-CANDIDATES = (
-    "bm25",
-    "feedback",
-    "profile",
-    "vote_grams",
-    "vote_bm25",
-    "vote_feedback",
-    "vote_term",
-    "vote_latent",
-    "vote_found",
-    "latent",
-)
+CANDIDATES = ("bm25", "feedback", "profile", *_VOTES, "latent")
 """Features whose best items become candidates."""
 
 DEPTH, DEPTH_OF_FEW = 40, 60
