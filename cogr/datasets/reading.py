@@ -100,8 +100,8 @@ def lines(path: Path, *, named: bool = True) -> Iterator[tuple[int, str]]:
     """
     with open_bytes(path) as file:
         named = named and bool(_Named.encoding)
-        found = _named_lines(file) if named else _detected_lines(path, file)
-        for number, text in enumerate(found, start=1):
+        numbered = _named_lines(file) if named else _detected_lines(path, file)
+        for number, text in enumerate(numbered, start=1):
             yield number, text.removesuffix("\n").removesuffix("\r")
 
 

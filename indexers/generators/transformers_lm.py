@@ -129,9 +129,9 @@ class TransformersGenerator(LocalModelGenerator):
             rest = {"attention_mask": mask, "position_ids": positions}
         with torch.inference_mode():
             known = before and before.known
-            found = self._model.get_decoder()(ids, past_key_values=known, use_cache=True, **rest)
-        known = getattr(found, "past_key_values", None)
-        return _Read(known, mask, found.last_hidden_state[:, -1])
+            output = self._model.get_decoder()(ids, past_key_values=known, use_cache=True, **rest)
+        known = getattr(output, "past_key_values", None)
+        return _Read(known, mask, output.last_hidden_state[:, -1])
 
     def _beginning(self, fitting: list[Encoded]) -> _Read | None:
         """What all of these prompts begin with, the instruction; None where nothing, or where
@@ -139,8 +139,8 @@ class TransformersGenerator(LocalModelGenerator):
         """
         longest = max(len(ids) for _, ids in fitting)
         more = longest if self.options.yes_or_no else self.options.sampling.max_tokens
-        found = self._read([fitting[0][1][: _alike(fitting)]], None)
-        return found if found and found.splits(longest + more) else None
+        first = self._read([fitting[0][1][: _alike(fitting)]], None)
+        return first if first and first.splits(longest + more) else None
 
     def _padded(self, texts: Sequence[list[int]]) -> Any:
         padded = self.tokenizer.pad({"input_ids": texts}, return_tensors="pt")

@@ -47,7 +47,7 @@ from indexers.workspace import Workspace
 from ops.expander.app import MAX_QUERY_CHARS
 from ops.expander.expander import Parts
 
-PATIENCE: Mapping[str, float] = {"loading": 60.0, "deadline": 10.0}
+_PATIENCE: Mapping[str, float] = {"loading": 60.0, "deadline": 10.0}
 """Why there are no keywords yet -> seconds that a person waits for them, unlike a shopper."""
 _AGAIN = 0.1
 _OPEN = 8
@@ -218,11 +218,11 @@ class PlaygroundAnswers:
         if asked.keywords is not None or (asked.item, asked.query) != _snapshots_of(pair):
             return await asyncio.to_thread(self._unserved, query, asked)
         started = time.monotonic()
-        found = await self._parts.expander.expand(query, pair)
-        while time.monotonic() - started < PATIENCE.get(found.reason, 0):
+        expansion = await self._parts.expander.expand(query, pair)
+        while time.monotonic() - started < _PATIENCE.get(expansion.reason, 0):
             await asyncio.sleep(_AGAIN)
-            found = await self._parts.expander.expand(query, pair)
-        return found
+            expansion = await self._parts.expander.expand(query, pair)
+        return expansion
 
     def _cluster_of(self, asked: RequestedPair) -> Backend | None:
         item = self._parts.follower.pair.item

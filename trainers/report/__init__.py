@@ -133,7 +133,7 @@ class Facts:
 
     @property
     def names(self) -> list[str]:
-        """Names of the rounds."""
+        """What the rounds are called, in their order."""
         return [round_name(one.number) for one in self.rounds]
 
     @property
@@ -279,7 +279,7 @@ def _values(facts: Facts, figures: Drawn) -> dict[str, Any]:
 def _compared(facts: Facts) -> dict[Split, Table]:
     """A table for each split, baselines before rounds; the first one has the notes."""
     table = rounds_table(facts.run, facts.choice, facts.serves, facts.baselines)
-    found = dict[Split, Table]()
+    by_split = dict[Split, Table]()
     for split in facts.splits:
         rows, groups = list[dict[str, Any]](), set[str]()
         for row in (one for one in table.rows if one["split"] == split):
@@ -288,11 +288,11 @@ def _compared(facts: Facts) -> dict[Split, Table]:
             kept = {name: value for name, value in shown.items() if name not in ("round", "split")}
             rows.append({" ": "" if group in groups else group, **kept})
             groups.add(group)
-        found[split] = Table("", rows)
+        by_split[split] = Table("", rows)
     told = told_f1(latest_facts(facts.run.store, facts.frozen["dataset_hash"]))
     notes = [*table.notes[:-1], *([f"statistical: {told}."] if told else []), facts.next]
-    found[facts.splits[0]] = replace(found[facts.splits[0]], notes=notes)
-    return found
+    by_split[facts.splits[0]] = replace(by_split[facts.splits[0]], notes=notes)
+    return by_split
 
 
 def _completions(facts: Facts) -> list[Table]:

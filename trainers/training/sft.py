@@ -124,8 +124,8 @@ def read_targets(run: Run, made: StageRecord | None, side: Side) -> Mapping[str,
             f"The targets {path} in {run.store.url} are not what was saved there; restore the "
             "file, or begin another run with --run NAME."
         )
-    found: Mapping[str, Sequence[str]] = json.loads(content)
-    return found
+    targets: Mapping[str, Sequence[str]] = json.loads(content)
+    return targets
 
 
 def _first_sets(

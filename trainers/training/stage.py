@@ -136,7 +136,7 @@ class ForkingLauncher(Launcher):
 
     @contextmanager
     def started(self, run: Run, halvings: int = 0, *_: Any) -> Iterator[Poll]:
-        """As `Launcher.started`."""
+        """As `Launcher.started`, but by a fork of the server of `forks`."""
         process = forks().Process(target=_forked, args=(self.command(run.name, halvings)[3:],))
         process.start()
         try:

@@ -215,8 +215,8 @@ def searched(
             spelled = {text: _spelled(analyser, text) for text in (*said, *whole)}
             read[LITERAL] |= {name: [*map(spelled.get, some)] for name, some in texts.items()}
             whole = [*map(spelled.get, whole)]
-            found = set[str]().union(*map(codes, [*said, one["item_id"]]))
-            read |= {CODES: " ".join(sorted(found))} if found else {}
+            in_item = set[str]().union(*map(codes, [*said, one["item_id"]]))
+            read |= {CODES: " ".join(sorted(in_item))} if in_item else {}
         yield id_, {**one, **read, **({WORDS: whole} if whole else {})}
 
 
