@@ -237,6 +237,7 @@ def test_targets_that_were_changed_are_not_trained_on(shop: Shop) -> None:
             read_targets(run, made, "query")
 
 
+@pytest.mark.torch
 def test_a_base_from_outside_stays_the_one_that_the_run_began_with(
     shop: Shop, tmp_path: Path
 ) -> None:

@@ -109,7 +109,7 @@ def test_an_engine_that_can_t_be_changed_in_its_process_ends_the_worker(
     worker.generator_of(run)
     monkeypatch.setattr(Scripted, "fingerprint", {"kind": "another"})
     monkeypatch.setattr(Scripted, "keeps_memory", True)
-    assert "starts anew" in worker.take(task(run))
+    assert "restarts" in worker.take(task(run))
     assert worker.restart_needed
 
 
