@@ -185,7 +185,7 @@ class TransformersGenerator(LocalModelGenerator):
         head = self._model.get_output_embeddings().weight.detach()
         words = [head[ids].float() for ids in self.yes_and_no]
         for parts in self._in_batches(fitting):
-            shared = [_alike(part) if beginning else 0 for part in parts]
+            shared = [_alike(part) if beginning and len(part) > 1 else start for part in parts]
             pairs = [(n, pair) for n, part in enumerate(parts) for pair in part]
             bodies = [part[0][1][start:end] for part, end in zip(parts, shared, strict=True)]
             items = self._read(bodies, beginning and beginning.rows([0] * len(parts)))
@@ -197,13 +197,16 @@ class TransformersGenerator(LocalModelGenerator):
                 yield decided(request.id, p, 1 - p)
 
     def _in_batches(self, fitting: list[Encoded]) -> Iterator[list[list[Encoded]]]:
-        """Prompts by item, those of about the same length together, longest first."""
+        """Prompts by item, those of about the same length together, longest first; items with one
+        prompt apart, which is read in one step.
+        """
         by_item = groupby(fitting, key=lambda pair: pair[0].entity.id)
         parts = [part for _, same in by_item for part in batched(same, self._batch)]
-        parts.sort(key=lambda part: -len(part[0][1]))
+        parts.sort(key=lambda part: (len(part) == 1, -len(part[0][1])))
         batch: list[list[Encoded]] = []
         for part in parts:
-            if batch and sum(map(len, [*batch, part])) > self._batch:
+            apart = batch and len(part) == 1 < len(batch[0])
+            if apart or (batch and sum(map(len, [*batch, part])) > self._batch):
                 yield batch
                 batch = []
             batch.append(part)
