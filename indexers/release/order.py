@@ -149,8 +149,8 @@ class History:
         return self.entries[-1] if self.entries else None
 
     def settled(self, state: ServingState) -> tuple[Sequence[HistoryEntry], ServingState | None]:
-        """The entries up to what serves; and what served before a rollback that switched and died
-        before its end.
+        """The entries up to what serves, whatever an index had that a name stands for no longer;
+        and what served before a rollback that switched and died before its end.
         """
         now, entries, before = _named(state), [*self.entries], None
         if entries and (back_to := entries[-1].get("back_to")) is not None:
@@ -159,7 +159,8 @@ class History:
                 before = entries[-1]["serving"]
                 del note["back_to"]
                 entries = [*entries[:back_to], note]
-        if (number := _newest(entries, now)) is not None:
+        gone = {place for place, id_ in state.items() if "/" in place and not id_}
+        if (number := _newest(entries, now, gone)) is not None:
             return entries[: number + 1], before
         if len(entries) > 1 and _is_half(now, *(entry["serving"] for entry in entries[-2:])):
             entries.pop()
@@ -198,9 +199,14 @@ def previous(
     )
 
 
-def _newest(entries: Sequence[HistoryEntry], serving: Mapping[str, str]) -> int | None:
-    numbers = [number for number, entry in enumerate(entries) if entry["serving"] == serving]
-    return numbers[-1] if numbers else None
+def _newest(
+    entries: Sequence[HistoryEntry], serving: Mapping[str, str], gone: Collection[str] = ()
+) -> int | None:
+    for number in reversed(range(len(entries))):
+        then = entries[number]["serving"]
+        if {place: id_ for place, id_ in then.items() if place not in gone} == serving:
+            return number
+    return None
 
 
 def _is_half(now: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]) -> bool:
@@ -447,7 +453,6 @@ def release(
                 continue
             check_lease()
             place.placed(going)  # Their files are still there: a prune may have come between.
-            history.settle(now)
             _switch(place, lease, changes, now, history)
         return _released(place, changes, now, verdict, indexes)
 
@@ -509,8 +514,8 @@ def roll_back(
                 "rolled back; run the same command again to go back from there."
             )
         lease.check()
-        history.settle(now)
         if finishes:
+            history.settle(now)
             say("The previous rollback switched and died; it is finished now.")
             gone = [where for where in finishes if finishes[where] != now.get(where)]
             return _released(place, {w: str(now[w]) for w in gone}, {**now, **finishes})
@@ -555,8 +560,11 @@ def _switch(
     back_to: int | None = None,
 ) -> None:
     """Write first, compare and swap: of two processes that hold the lease, one after the other, one
-    is refused here or by the cluster, even if it slept in between.
+    is refused here or by the cluster, even if it slept in between. Where this one is, what it has
+    taken away is put back: the note of the other one, which slept.
     """
+    told = history.entries
+    history.settle(now)
     twins = {where: changes[place.items] for where in now if place.names(where, changes)}
     entries, after = history.entries, _named({**now, **changes, **twins})
     made: HistoryEntry = {
@@ -575,7 +583,10 @@ def _switch(
         place.switch(changes, now, lease.check)
     except CogrError:
         with suppress(CogrError):
-            history.settle(place.state(history))
+            state = place.state(history)
+            if not _is_half(_named(state), _named(now), after):
+                history.write(told)
+            history.settle(state)
         raise
     _enter(place, made, entries if back_to is None else entries[:back_to])
 

@@ -205,6 +205,43 @@ def test_a_rebuild_beside_a_rollback_is_refused_and_names_it(
     assert world.found[0]["item"] == command[1] != serving
 
 
+def test_a_switch_that_is_refused_leaves_no_trace_and_gives_another_ones_back(
+    worlds: Callable[[], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publish slept between its note and its switch; another process has taken the note away."""
+    world = worlds()
+    history = History(world.store, "memory")
+    serving = {**history.entries[-1]["serving"], "item": world.waiting}
+    before = [dict(one["serving"]) for one in history.entries]
+    history.write([*history.entries, {"time": "2026-01-01T00:00:00Z", "serving": serving}])
+    real = MemoryBackend.publish
+
+    def late(self: MemoryBackend, *given: Any) -> Any:
+        monkeypatch.undo()
+        real(self, {"item": world.waiting})
+        return real(self, *given)
+
+    monkeypatch.setattr(MemoryBackend, "publish", late)
+    with pytest.raises(LockedError):
+        world.update("new query", "query", print)
+    entries = [dict(one["serving"]) for one in read_history(world.store, "memory")]
+    assert entries == [*before, serving]
+
+
+@pytest.mark.parametrize("died", [False, True])
+def test_a_field_is_remembered_where_its_name_stands_for_another_index(
+    tmp_path: Path, *, died: bool
+) -> None:
+    """The alias was moved by hand. Perhaps a publish died before its switch."""
+    served = [{"item": "i0"}, {"item": "i0", "shop/keywords": "i0"}]
+    entries = [*served, *([{"item": "i1", "shop/keywords": "i0"}] if died else [])]
+    history = History(Store(tmp_path), "opensearch-cogr")
+    history.write([{"time": "2026-01-01T00:00:00Z", "serving": one} for one in entries])
+    history.settle({"item": "i0", "query": None, "shop/keywords": None})
+    assert [one["serving"] for one in history.entries] == served
+    assert history.last("shop/keywords") == "i0"
+
+
 @pytest.mark.slow
 def test_update_of_both_sides_holds_them_until_its_switch(
     tmp_path: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
@@ -227,9 +264,9 @@ def test_update_of_both_sides_holds_them_until_its_switch(
     def load(self: GainingQueries) -> Any:
         monkeypatch.undo()
         monkeypatch.chdir(tmp_path)
+        gone = UpdateRequest("item", changed=Path("gone.jsonl"))
         with pytest.raises(LockedError, match="holds the lock rebuild-item"):
-            request = UpdateRequest("item", changed=Path("gone.jsonl"))
-            update_side(here(), request, no_bar, print)
+            update_side(here(), gone, no_bar, print)
         roll_back(here(), [])
         return real(self)
 
