@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cogr.datasets import IRDS, Loader
+from cogr.datasets import Loader
 from cogr.datasets.builder import Builder, seeded_part
 from cogr.datasets.fields import id_field, number_field, text_field
 from cogr.datasets.judgements import read_judgements
@@ -48,6 +48,7 @@ WANDS = (
     "product.csv and label.csv there"
 )
 
+IRDS = "ir_datasets:"
 DATA_DIR_VARIABLE = "COGR_DATA_DIR"
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 _TITLE_WORDS = 8
@@ -341,4 +342,9 @@ LOADERS = {
     "chorus": _loader("chorus", read_chorus, CHORUS, threshold=2.0, test_share=0.2),
     "wands": _loader("wands", read_wands, WANDS),
 }
-"""By name, as `cogr.datasets.load_dataset` finds them."""
+"""By name."""
+
+
+def loader_of(setting: str) -> Loader:
+    """The loader of a setting, as `cogr.datasets.load_dataset` asks for it by an entry point."""
+    return LOADERS.get(setting) or irds_loader(setting)

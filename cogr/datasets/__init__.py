@@ -2,17 +2,17 @@
 
 `LOADERS` names the function of each format, from a folder's files to a `Builder`. Items are all
 that a folder needs: queries without labels get keywords, but nothing can be trained or evaluated on
-them. Published data sets are read by `benchmarks/published.py`, which only a clone of the
-repository has. Formats, their files and their rules are in docs/datasets.md. Nothing here writes.
+them. Other packages bring loaders by entry points; so does this repository for published data sets.
+Formats, their files and their rules are in docs/datasets.md. Nothing here writes.
 """
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import EntryPoint, entry_points
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
@@ -234,12 +234,12 @@ LOADERS: Mapping[str, Loader] = {
 }
 """Loaders of formats, which read a folder, by their names in the setting dataset.loader.
 
-Beside them: `PUBLISHED` and `ir_datasets:NAME`.
+Beside them: those of `PLUGINS`.
 """
-PUBLISHED = ("nfcorpus", "msrd", "chorus", "wands")
-"""Published data sets that have a loader of their own."""
-IRDS = "ir_datasets:"
-"""Before the name of a data set of the package ir_datasets, which downloads it."""
+PLUGINS = "cogr.loaders"
+"""The entry points of other packages' loaders: a function from the setting to a `Loader`. One whose
+name ends in `:NAME` takes any name there.
+"""
 
 
 def load_dataset(
@@ -250,7 +250,7 @@ def load_dataset(
     A file lineage.json beside the data says where its labels come from; see `Dataset.lineage`.
 
     Args:
-        loader: a name of `LOADERS` or `PUBLISHED`, or ir_datasets:NAME.
+        loader: a name of `LOADERS` or `PLUGINS`.
         path: the folder of the files; $COGR_DATA_DIR/<loader> by default for published data.
 
     Raises:
@@ -287,26 +287,28 @@ def _younger(dataset: Dataset, lineage: Mapping[str, Any]) -> frozenset[str]:
 def _find_loader(name: str) -> Loader:
     if name in LOADERS:
         return LOADERS[name]
-    if name in PUBLISHED or name.startswith(IRDS):
-        return _published(name)
-    known = [*LOADERS, *PUBLISHED, f"{IRDS}NAME"]
+    plugins = entry_points(group=PLUGINS)
+    for plugin in plugins:
+        begin, any_name, _ = plugin.name.partition("NAME")
+        if name.startswith(begin) if any_name else name == begin:
+            return _loaded(plugin, name)
+    known = [*LOADERS, *plugins.names]
     raise SettingsError(
         f"The loader {name!r} is unknown; set dataset.loader to another{nearest(name, known)} "
         f"(there are: {', '.join(known)})."
     )
 
 
-def _published(name: str) -> Loader:
+def _loaded(plugin: EntryPoint, name: str) -> Loader:
     try:
-        module = importlib.import_module("benchmarks.published")
+        made: Callable[[str], Loader] = plugin.load()
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"The loader {name} is part of the repository (benchmarks/published.py), not of the "
-            "installed package: run in a clone that is installed with pip install -e, or convert "
-            "the data to beir or jsonl."
+            f"The loader {name} is in {plugin.module}, which is not installed. That of a published "
+            "data set is part of the repository: run in a clone that is installed with "
+            "pip install -e, or convert the data to beir or jsonl."
         ) from error
-    loader: Loader = module.LOADERS.get(name) or module.irds_loader(name)
-    return loader
+    return made(name)
 
 
 def _folder(path: Path | None, loader: str) -> Path:

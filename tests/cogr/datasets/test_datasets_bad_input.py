@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cogr.datasets import PUBLISHED, load_dataset
+from benchmarks.published import LOADERS as PUBLISHED
+from cogr.datasets import load_dataset
 from cogr.datasets.builder import DatasetOptions
 from cogr.datasets.fields import Columns
 from cogr.errors import CogrError, DataError, SettingsError

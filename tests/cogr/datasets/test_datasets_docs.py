@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cogr.datasets import LOADERS, PUBLISHED, load_dataset
+from benchmarks.published import LOADERS as PUBLISHED
+from cogr.datasets import LOADERS, load_dataset
 from cogr.datasets.builder import DatasetOptions
 from cogr.records import Item
 from indexers.workspace import Workspace

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from cogr.datasets import PUBLISHED, load_dataset
+from benchmarks.published import LOADERS as PUBLISHED
+from cogr.datasets import load_dataset
 from cogr.datasets.builder import DatasetOptions
+from cogr.errors import SettingsError
 from cogr.records import Dataset
 
 ROOT = Path(__file__).parents[3]
@@ -160,3 +162,23 @@ def test_wands_has_the_paper_s_sizes(tmp_path: Path) -> None:
     dataset = load_dataset("wands", tmp_path)
     assert sizes(dataset) == {"train": 430, "dev": 0, "test": 50}
     assert 'writing desk 48"' in {query.text for query in dataset.all_queries()}
+
+
+def test_a_package_of_ones_own_brings_a_loader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own-1.dist-info").mkdir()
+    (tmp_path / "own-1.dist-info" / "METADATA").write_text("Name: own\nVersion: 1\n")
+    (tmp_path / "own-1.dist-info" / "entry_points.txt").write_text(
+        "[cogr.loaders]\nshop:NAME = own_loaders:shop\n"
+    )
+    (tmp_path / "own_loaders.py").write_text(
+        "from cogr.datasets import Loader\nfrom cogr.datasets.reading import Place\n"
+        "def shop(name):\n"
+        "    return Loader(lambda path, builder: builder.item(Place(path, 1), 'a', name, ''))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    (item,) = load_dataset("shop:london").items
+    assert item.title == "shop:london"
+    with pytest.raises(SettingsError, match=r"there are: .*shop:NAME"):
+        load_dataset("shops")
