@@ -596,12 +596,15 @@ _TRIES = 5
 
 def _enter(place: Destination, made: HistoryEntry, before: Sequence[HistoryEntry]) -> None:
     """Enter a switch that was made: where this process slept just before, another one may have
-    taken its note away, or left out what is gone.
+    taken its note away, or left out what is gone. Where another one has switched since, the history
+    is that one's.
     """
     for _ in range(_TRIES):
         history = History(place.store, place.catalogue)
         kept, newest = history.entries, history.newest
         if newest and newest["serving"] == made["serving"] and "back_to" not in newest:
+            return
+        if _named(place.state(history)) != made["serving"]:
             return
         with suppress(LockedError):
             history.write([*(before if len(kept) > len(before) else kept), made])

@@ -228,6 +228,25 @@ def test_a_switch_that_is_refused_leaves_no_trace_and_gives_another_ones_back(
     assert entries == [*before, serving]
 
 
+def test_a_publish_that_slept_after_its_switch_leaves_the_history_of_a_rollback(
+    worlds: Callable[[], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would otherwise enter its switch again, which the rollback has taken back."""
+    world = worlds()
+    before = world.found
+
+    def woken(place: order.Destination, *given: Any) -> None:
+        monkeypatch.undo()
+        place.backend.publish({"item": before[0]["item"]})
+        history = History(world.store, place.catalogue)
+        history.write(history.entries[:-1])
+        order._enter(place, *given)
+
+    monkeypatch.setattr(order, "_enter", woken)
+    world.publish(print)
+    assert world.found == before
+
+
 @pytest.mark.parametrize("died", [False, True])
 def test_a_field_is_remembered_where_its_name_stands_for_another_index(
     tmp_path: Path, *, died: bool
