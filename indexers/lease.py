@@ -134,7 +134,7 @@ class Lease:
             raise LockedError(
                 f"Another process has taken over {self._kind.spoken} in {self._store.url}, because "
                 f"this one was silent for more than {self._record.seconds:g} s. It ends here, and "
-                "nothing is lost."
+                "nothing is lost; cogr-index list says what serves now."
             )
 
     def stop_renewing(self) -> None:
