@@ -1,6 +1,6 @@
 """Same settings, same answer: `search`, the expander, the playground, shadow, `export run` and
-`evaluate`, on 200 queries in memory, on 80 on an index of CoGR's own and in a team's index. In
-memory there are five, since shadow compares two searches of a cluster.
+`evaluate`, in memory, on an index of CoGR's own and in a team's index, on 80 queries (200 in the
+drill). In memory there are five, since shadow compares two searches of a cluster.
 """
 
 from __future__ import annotations
@@ -207,10 +207,10 @@ def of_shadow(world: World, text: str, answers: Answers) -> None:
 
 
 @PLACES
-def test_all_ways_give_one_answer(place: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("count", [80, pytest.param(200, marks=pytest.mark.drill)])
+def test_all_ways_give_one_answer(place: str, count: int, request: pytest.FixtureRequest) -> None:
     world: World = request.getfixturevalue(place)
-    # A cluster answers the same way, and takes longer.
-    texts = queries_of(world.workspace, 80 if world.cluster else 200)
+    texts = queries_of(world.workspace, count)
     queries = [Query(f"n{at}", text) for at, text in enumerate(texts)]
     dataset = world.workspace.dataset
     asked = replace(dataset, queries={**dataset.queries, "test": queries}, relevant={})
