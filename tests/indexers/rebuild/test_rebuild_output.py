@@ -55,7 +55,7 @@ def test_a_rebuild_says_which_generator_wrote_and_why(labelled: Path, cogr_index
     ended = cogr_index(*REBUILD, "--limit", 20)
     assert "statistical (auto: 100 training queries have labels)" in ended.out
     assert "keywords of items by statistical (auto" in ended.err
-    assert "no encoder: The model sentence-transformers/all-MiniLM-L6-v2 is neither" in ended.err
+    assert "no encoder: The model sentence-transformers/all-MiniLM-L6-v2 is not in" in ended.err
     choice = labelled / ".cogr/encoded/choice.json"
     choice.unlink()
     planned = cogr_index(*REBUILD, "--dry-run")
