@@ -199,7 +199,7 @@ def searched(
     documents: Iterable[tuple[str, Mapping[str, Any] | None]], meta: Mapping[str, Any]
 ) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
     """Documents of items with what an index of this `_meta` reads of them, which it does not store:
-    `LITERAL`, `WORDS` and `CODES`, texts in one spelling by `RULES`.
+    `LITERAL`, `WORDS` and `CODES`, texts in one spelling by `SPELLING_RULES`.
     """
     named, names = meta.get("text_analyzer", ""), _texts_in(meta)
     analyser = Analyser(named) if named and is_language(named) else None

@@ -67,12 +67,7 @@ def test_models_that_read_in_their_own_way_write_as_they_do_alone(
     writer = TransformersGenerator(
         LocalModelOptions.model_validate({"model": model, "sampling": sampling})
     )
-    asked = [Request(f"q{n}", Query(f"q{n}", "x"), one) for n, one in enumerate(ALIKE)]
-    found = {one.id: one for one in writer.generate(asked)}
-    for request in asked:
-        answer = found[request.id]
-        assert isinstance(answer, Completion)
-        assert answer.text == whole(writer, request.prompt)
+    check_whole(writer, ALIKE)
 
 
 def whole(generator: TransformersGenerator, prompt: Prompt) -> str:
@@ -86,6 +81,16 @@ def whole(generator: TransformersGenerator, prompt: Prompt) -> str:
         )
     text: str = generator.tokenizer.decode(written[0, ids.shape[1] :], skip_special_tokens=True)
     return text
+
+
+def check_whole(generator: TransformersGenerator, prompts: Sequence[Prompt]) -> None:
+    """Each prompt gets what the model writes to it alone."""
+    asked = [Request(f"q{n}", Query(f"q{n}", "x"), one) for n, one in enumerate(prompts)]
+    found = {one.id: one for one in generator.generate(asked)}
+    for request in asked:
+        answer = found[request.id]
+        assert isinstance(answer, Completion)
+        assert answer.text == whole(generator, request.prompt)
 
 
 @contextmanager
@@ -110,12 +115,7 @@ def tokens_read(generator: TransformersGenerator) -> Iterator[list[int]]:
 def test_texts_are_those_of_whole_prompts(
     greedy: TransformersGenerator, prompts: Sequence[Prompt]
 ) -> None:
-    asked = [Request(f"q{n}", Query(f"q{n}", "x"), one) for n, one in enumerate(prompts)]
-    found = {one.id: one for one in greedy.generate(asked)}
-    for request in asked:
-        answer = found[request.id]
-        assert isinstance(answer, Completion)
-        assert answer.text == whole(greedy, request.prompt)
+    check_whole(greedy, prompts)
 
 
 def test_the_instruction_is_read_once(greedy: TransformersGenerator) -> None:
