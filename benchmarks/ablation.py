@@ -21,13 +21,13 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from benchmarks.compare import selected_names
 from cogr.errors import CogrError
 from cogr.records import Dataset, Say, Split
 from indexers.tables import Table, pick_columns
 from indexers.telemetry import logs
 from indexers.telemetry.terminal import console_of
 from indexers.workspace import Workspace
-from trainers.rivals import selected_names
 from trainers.training.driver import Driver
 from trainers.training.rounds import Run, State, create, frozen_settings, with_dev
 from trainers.training.stage import Launcher

@@ -67,6 +67,7 @@ from _worlds import write_shop
 from bench_scale import Peak
 from numpy.typing import NDArray
 
+from benchmarks.compare.measuring import paired_p
 from cogr.datasets import load_dataset
 from cogr.datasets.changes import Changes
 from cogr.keywords import folded, self_keyword
@@ -93,7 +94,6 @@ from trainers.evaluation import (
     figures_of_new,
     served,
 )
-from trainers.rivals.measuring import paired_p
 from trainers.training.contest import generated_pair
 
 TARGETS: Mapping[str, tuple[float, float | None]] = {

@@ -18,14 +18,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.compare import METHODS as COMPARED
+from benchmarks.compare.measuring import CUTS
+from benchmarks.compare.results import markdown
+from benchmarks.compare.runner import CompareOptions, run_comparison
 from cogr.errors import CheckFailedError, CogrError, UserError
 from indexers.generators.statistical.ranking.encoder import MINILM
 from indexers.workspace import Workspace
 from trainers.evaluation import bm25
-from trainers.rivals import METHODS as COMPARED
-from trainers.rivals.compare import CompareOptions, run_comparison
-from trainers.rivals.measuring import CUTS
-from trainers.rivals.results import markdown
 
 HERE = Path(__file__).parent
 EXPECTED, RESULTS = HERE / "expected.toml", HERE / "results"
@@ -124,10 +124,8 @@ def of_statistical() -> list[str]:
 
 def command(name: str, seeds: int) -> str:
     """What does the same for one data set, for the page."""
-    return (
-        f"cogr-train compare -c {name}.toml --methods {','.join(METHODS)} --seeds {seeds} --out "
-        f"{name}"
-    )
+    methods = ",".join(METHODS)
+    return f"python -m benchmarks.compare -c {name}.toml --methods {methods} --seeds {seeds}"
 
 
 def misses(

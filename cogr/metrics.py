@@ -32,9 +32,9 @@ from cogr.snapshots import Row, Snapshot
 CUTOFFS = (10, 100, 1000)
 """The cutoffs of the paper's tables."""
 
-MeasurePlace = Literal["evaluate", "rounds", "compare", "gate", "new"]
-"""Where measures are shown: by `evaluate`, in tables of a run and in its report, by `compare`, of
-items that came later; and where a pair that is worse than text search does not go live.
+MeasurePlace = Literal["evaluate", "rounds", "gate", "new"]
+"""Where measures are shown: by `evaluate`, in tables of a run and in its report, of items that came
+later; and where a pair that is worse than text search does not go live.
 """
 
 
@@ -53,22 +53,18 @@ class Measure(NamedTuple):
 
 
 MEASURES: Mapping[str, Measure] = {
-    "p": Measure.of("P", "evaluate", "rounds", "compare", "new"),
-    "r": Measure.of("R", "evaluate", "rounds", "compare", "new"),
+    "p": Measure.of("P", "evaluate", "rounds", "new"),
+    "r": Measure.of("R", "evaluate", "rounds", "new"),
     "f1": Measure.of("F1", "evaluate", "rounds", "gate", "new"),
     "ndcg@10": Measure.of("nDCG@10", "evaluate", "rounds", "gate"),
     "mrr@10": Measure.of("MRR@10", "evaluate", "rounds"),
     "p@10": Measure.of("P@10", "evaluate"),
-    "r@100": Measure.of("R@100", "evaluate", "compare", "gate"),
-    **{f"{name.lower()}@100": Measure.of(f"{name}@100", "compare") for name in ("MRR", "nDCG")},
-    **{f"{name}@100": Measure.of(f"{name.upper()}@100", "compare") for name in ("p", "f1")},
+    "r@100": Measure.of("R@100", "evaluate", "gate"),
     "r_new": Measure.of("R of new", "new"),
     "p_new": Measure.of("P of new", "new"),
     "r_old": Measure.of("R of old", "new"),
 }
-"""Every measure that is shown, in the order of the tables. F1 of `compare` depends on how rankings
-are cut, and has columns of its own.
-"""
+"""Every measure that is shown, in the order of the tables."""
 
 
 def measures_of(place: MeasurePlace) -> dict[str, str]:
@@ -100,12 +96,6 @@ def f1_of_heads(ids: Sequence[str], wanted: Collection[str]) -> NDArray[np.float
     """F1 of the first 1, 2, ... items of a ranking, (items,)."""
     hits = np.cumsum(np.fromiter(map(wanted.__contains__, ids), np.int64, len(ids)))
     return f1_of(hits, np.arange(1, len(ids) + 1), len(wanted))
-
-
-def best_head(ids: Sequence[str], wanted: Collection[str]) -> int:
-    """Length of the head of a ranking with the highest F1; 0 where all are 0."""
-    f1 = f1_of_heads(ids, wanted)
-    return int(np.argmax(f1)) + 1 if f1.any() else 0
 
 
 class SetLike(Protocol):

@@ -35,7 +35,7 @@ os.environ["HF_HUB_CACHE"] = os.devnull
 if find_spec("torch") is None:
     collect_ignore = [
         "ops/expander/test_expander_fuzz.py",
-        "trainers/rivals/trained/test_trained_rivals.py",
+        "benchmarks/compare/test_trained_methods.py",
     ]
 
 

@@ -193,7 +193,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 ELSEWHERE = re.compile(
     r"cogr-ops (opensearch|redis|serve|shadow|worker)"
-    r"|cogr-train (compare|demo|labels from-clicks|run |publish|report)"
+    r"|cogr-train (demo|labels from-clicks|run |publish|report)"
     r"|.*(<|vllm|--workers celery|generator\.model=judge)"
 )
 """Commands that need a server, a trained run or minutes, which tests of their own try."""

@@ -382,39 +382,6 @@ class Project:
         payload = {"run": driver.run.name, "rounds": driver.run.rows()} | status.as_dict()
         return TrainedRun(status, table, payload, driver, last)
 
-    def compare(
-        self,
-        methods: str | Sequence[str] = "all",
-        *,
-        seeds: int = 3,
-        resume: bool = False,
-        out: str | Path = "compare",
-        trials: int = 8,
-        steps: int | None = None,
-    ) -> Result:
-        """Compare methods on this data set; tables, rows and TREC runs go to `out`. After an
-        interruption call it again with `resume`. `found.check()` raises for a method that failed.
-
-        Args:
-            methods: all, or some of `trainers.rivals.METHODS`, or import paths of your own.
-            seeds, trials, steps: fits of a method, its most sets of hyperparameters, and its
-                training steps (None: its own number).
-
-        Raises:
-            UserError: no such method.
-            DataError: no test queries, or too few training queries.
-            MissingExtraError: without the extra `compare`.
-        """
-        from trainers.rivals import methods_named
-        from trainers.rivals.compare import CompareOptions, run_comparison
-        from trainers.rivals.results import shown
-
-        wanted = methods if isinstance(methods, str) else ",".join(methods)
-        names = methods_named(wanted)
-        asked = CompareOptions(names, seeds, resume, Path(out), trials, steps)
-        results = run_comparison(self.workspace, asked, self._say)
-        return Result(results, shown(results), results.as_dict())
-
     def driver(self, name: str, *, begin: bool = False) -> Driver:
         """The driver of a run; with `begin`, of one that is begun where it does not exist.
 

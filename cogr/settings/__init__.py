@@ -38,7 +38,7 @@ from cogr.settings.serving import (
     ServingSettings,
 )
 from cogr.settings.table import sound, usable_path
-from cogr.settings.training import CompareSettings, TrainingSettings
+from cogr.settings.training import TrainingSettings
 
 _PREFIX = "COGR_"
 
@@ -71,7 +71,6 @@ class Settings(BaseSettings):
     opensearch: OpenSearchSettings = Field(default_factory=OpenSearchSettings)
     serving: ServingSettings = Field(default_factory=ServingSettings)
     training: TrainingSettings = Field(default_factory=TrainingSettings)
-    compare: CompareSettings = Field(default_factory=CompareSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     metrics: MetricsSettings = Field(default_factory=MetricsSettings)
 
@@ -296,11 +295,11 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 def _absolute(folder: Path, values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
     # The file means the same from every working directory. A model or a name of templates is a path
-    # only where such a file is there. The value of `compare.models.cogr` is a training run's name.
+    # only where such a file is there.
     result = dict(values)
     for name, value in values.items():
         key = f"{at}{name}"
-        named = key in _NAMES or (at == "compare.models." and name != "cogr")
+        named = key in _NAMES
         if isinstance(value, Mapping):
             result[name] = _absolute(folder, value, f"{key}.")
         elif isinstance(value, str) and value and "://" not in value and (key in _PATHS or named):

@@ -3,9 +3,6 @@ a value.
 
 The paper's names are verl's; docs/training.md says which of ours each one is. What checks them
 against a data set, a tokenizer or the number of processes is `trainers.training`.
-
-The table `[compare]` is the budget that every method of `cogr-train compare` has, and the models
-that some of them start from; what they do is in `trainers.rivals`.
 """
 
 from __future__ import annotations
@@ -160,12 +157,3 @@ class TrainingSettings(SettingsTable):
     def index_by(self) -> Literal["transformers", "vllm"]:
         """The generator of the index builds: the engine that draws the rollouts."""
         return "transformers" if self.rollouts.by == "transformers" else "vllm"
-
-
-class CompareSettings(SettingsTable):
-    """The models that compared methods start from."""
-
-    models: dict[str, str] = Field(
-        default_factory=dict,
-        description='By method, a folder or a Hugging Face name: "dense:DPR" = "minilm"',
-    )

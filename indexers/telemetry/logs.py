@@ -61,7 +61,7 @@ def begin(*, verbose: bool = False, config: Path | None = None) -> None:
 
 _COMMAND = re.compile(
     r"\bcogr-(index|train|ops) ((import|export|labels) [a-z-]+|rebuild|update|publish|rollback|"
-    r"verify|prune|list|search|diff|inspect|status|run|evaluate|report|compare|serve|worker)\b"
+    r"verify|prune|list|search|diff|inspect|status|run|evaluate|report|serve|worker)\b"
 )
 
 

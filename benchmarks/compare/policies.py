@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from trained import Trained, arguments, rates, run
 
+from benchmarks.compare import Fitted, Params, Task
+from benchmarks.compare.trained import Trained, arguments, rates, run
 from cogr.keywords import over_budget, parse
 from cogr.prompts import chat
 from cogr.records import Query
 from indexers.text import Lexical
 from indexers.workspace import Workspace
-from trainers.rivals import Fitted, Params, Task
 
 Hits = Sequence[tuple[str, float]]
 Rewritten = tuple[str, Sequence[str]]

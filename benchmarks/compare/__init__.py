@@ -1,19 +1,18 @@
-"""Rival retrieval methods (`cogr-train compare`): what a method is, its inputs, and a list.
+"""Retrieval methods side by side (`python -m benchmarks.compare`): the protocol of a method, its
+inputs, and a list.
 
-A method fits on the training queries' labels and then ranks items for any queries. The runner
-(`trainers.rivals.compare`) does the rest in the same way for all: hyperparameters, cutoffs,
-metrics, significance, cost. Modules are imported on demand, so that no method needs another one's
-libraries.
+A method fits on the training queries' labels and then ranks items for any queries. `runner.py` does
+the rest in the same way for all: hyperparameters, cutoffs, metrics, significance, cost. Modules are
+imported on demand, so that no method needs another one's libraries.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, Literal
 
 import numpy as np
@@ -49,6 +48,7 @@ class Task:
         dataset: its dev queries are never empty.
         work: a folder of the method's own, which --resume finds again.
         steps: training steps of a fit; None for the method's own number.
+        models: method -> the model that it starts from, or the training run that it takes.
     """
 
     dataset: Dataset
@@ -57,6 +57,7 @@ class Task:
     say: Say
     settings: Settings
     steps: int | None = None
+    models: Mapping[str, str] = field(default_factory=dict)
 
     def text(self, item: Item) -> str:
         """Title and text of an item, as all methods read it."""
@@ -151,6 +152,15 @@ _PLACES: dict[str, str] = {
     "cogr": "keyword:Cogr",
     "statistical": "keyword:StatisticalKeywords",
     "extractive": "keyword:ExtractiveKeywords",
+    "splade": "dense:Splade",
+    "embeddings": "dense:Embeddings",
+    "dpr": "dense:DPR",
+    "ance": "dense:ANCE",
+    "dsi": "dsi:DSI",
+    "dsi-qg": "dsi:DSIQG",
+    "ripor": "ripor:RIPOR",
+    "deepretrieval": "policies:DeepRetrieval",
+    "quester": "policies:Quester",
     "nearest": "lexical:Nearest",
     "oracle-keywords": "keyword:OracleKeywords",
     "perfect-cutoff": "lexical:PerfectCutoff",
@@ -160,44 +170,13 @@ _PLACES: dict[str, str] = {
 
 def _make(name: str) -> Method:
     module, _, kind = _PLACES[name].partition(":")
-    method: Method = getattr(importlib.import_module(f"trainers.rivals.{module}"), kind)()
+    method: Method = getattr(importlib.import_module(f"{__name__}.{module}"), kind)()
     method.name = name
     return method
 
 
 METHODS: dict[str, Callable[[], Method]] = {name: partial(_make, name) for name in _PLACES}
 """Every method by its name on the command line, in the order of the tables."""
-
-
-def method_of(name: str) -> Method:
-    """A method by its name, or a `Method` of your own by its import path "module:Class".
-
-    Raises UserError where the path names none.
-    """
-    if name in METHODS:
-        return METHODS[name]()
-    try:
-        method = resolve_name(name)()
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise UserError(
-            f"The method {name!r} can't be imported ({error}); write it as module:Class, of a "
-            "module on the PYTHONPATH."
-        ) from error
-    if not isinstance(method, Method):
-        raise UserError(f"{name!r} is not a method; name a subclass of trainers.rivals.Method.")
-    method.name = name
-    return method
-
-
-def methods_named(names: str) -> list[str]:
-    """Methods of a command line: "all", or names and import paths with commas between them, those
-    of your own last. Raises UserError for an unknown one.
-    """
-    own = [name for name in map(str.strip, names.split(",")) if ":" in name]
-    for name in own:
-        method_of(name)
-    rest = ",".join(name for name in names.split(",") if ":" not in name)
-    return [*(selected_names(rest, METHODS, "method") if rest or not own else ()), *own]
 
 
 def selected_names(names: str, known: Iterable[str], what: str) -> list[str]:

@@ -15,14 +15,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.compare import Family, Rankings
+from benchmarks.compare.measuring import CUTS, holm, paired_p
 from cogr.errors import UserError
-from cogr.metrics import MEASURES, measures_of
+from cogr.metrics import MEASURES
 from cogr.records import SPLITS, Dataset
 from cogr.settings import Settings
 from cogr.store import Store
 from indexers.tables import Table
-from trainers.rivals import Family, Rankings
-from trainers.rivals.measuring import CUTS, holm, paired_p
 
 SIGNIFICANT = 0.05
 _MARK = "comparison.json"
@@ -103,7 +103,7 @@ class Kept:
 
 def key_of(dataset: Dataset, settings: Settings, budget: Sequence[Any]) -> str:
     """A hash of everything that decides a row."""
-    parts = {"dataset", "keywords", "prompts", "generator", "training", "compare"}
+    parts = {"dataset", "keywords", "prompts", "generator", "training"}
     decisive = settings.model_dump(mode="json", include=parts)
     text = json.dumps([dataset.dataset_hash, decisive, budget], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -267,12 +267,14 @@ def advice(results: Results) -> str:
 # Tables
 
 TERMINAL = ("p", "r", *CUTS, "ndcg@10")
-MAIN = (*measures_of("compare"), *CUTS)
+MAIN = ("p", "r", "r@100", "mrr@100", "ndcg@100", "p@100", "f1@100", *CUTS)
+_AT_100 = {f"{name.lower()}@100": f"{name}@100" for name in ("MRR", "nDCG", "P", "F1")}
+_HEADINGS = {name: one.heading for name, one in MEASURES.items()} | _AT_100
 
 
 def column(name: str) -> str:
     """The heading of a measure's column in a table."""
-    return "F1, cut on dev" if name == CUTS[1] else MEASURES[name].heading
+    return "F1, cut on dev" if name == CUTS[1] else _HEADINGS[name]
 
 
 def quality(results: Results, names: Sequence[str]) -> Table:

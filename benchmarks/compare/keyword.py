@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.compare import Fitted, Method, NotRunError, Params, Task
+from benchmarks.compare.measuring import ids_of
 from cogr.errors import CogrError
 from cogr.keywords import parse, query_keywords, self_keyword
 from cogr.matching.mirror import Mirror
@@ -23,8 +25,6 @@ from indexers.generators.extractive import Extractive, ExtractiveOptions
 from indexers.generators.statistical import MIN_QUERIES, READABILITY
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
 from indexers.workspace import Workspace
-from trainers.rivals import Fitted, Method, NotRunError, Params, Task
-from trainers.rivals.measuring import ids_of
 from trainers.training.contest import Contender, contenders
 from trainers.training.rounds import DEFAULT_RUN, open_run, with_dev
 
@@ -159,9 +159,7 @@ class ExtractiveKeywords(Method):
 
 
 class Cogr(Method):
-    """The finished round of a training run with the highest F1 on dev; `compare.models` names the
-    run.
-    """
+    """The finished round of a training run with the highest F1 on dev; --model names the run."""
 
     family = "keyword"
     seeded = False
@@ -182,11 +180,11 @@ class Cogr(Method):
 
     def _best(self, task: Task) -> Contender:
         workspace = Workspace(task.settings)
-        name = task.settings.compare.models.get(self.name, DEFAULT_RUN)
+        name = task.models.get(self.name, DEFAULT_RUN)
         kind = f" with training.variant {self.variant}" if self.variant else ""
         nothing = NotRunError(
             f"a finished round of a training run{kind} on these data, which {name} is not",
-            f"{self.how}, compare.models.{self.name} names another",
+            f"{self.how}, --model {self.name}=RUN names another",
         )
         try:
             run = open_run(workspace, name)

@@ -1,6 +1,4 @@
-"""`cogr-train compare`: its metrics and cutoffs, what it keeps, what it says of bad input, and what
-it writes.
-"""
+"""`python -m benchmarks.compare`: metrics and cutoffs, what it keeps and writes, bad input."""
 
 from __future__ import annotations
 
@@ -16,15 +14,16 @@ import numpy as np
 import pytest
 
 from benchmarks import reproduce
+from benchmarks.compare import METHODS, Family, Fitted, Method, NotRunError, Task
+from benchmarks.compare.__main__ import main
+from benchmarks.compare.measuring import CUTS, holm, paired_p
+from benchmarks.compare.results import MethodRow, Results, Summary, advice
+from benchmarks.compare.runner import with_dev_queries
 from cogr.datasets import load_dataset
 from cogr.errors import DataError, MissingExtraError
 from cogr.records import Query
-from tests.commands import Command
+from tests.commands import Ended
 from trainers.demo import CATALOGUE
-from trainers.rivals import METHODS, Family, Fitted, Method, NotRunError, Task
-from trainers.rivals.compare import with_dev_queries
-from trainers.rivals.measuring import CUTS, holm, paired_p
-from trainers.rivals.results import MethodRow, Results, Summary, advice
 
 # Significance
 
@@ -104,8 +103,16 @@ def first(*scores: float) -> Callable[..., Any]:
 Compare = Callable[..., Any]
 
 
+def rows_in(folder: Path) -> dict[str, Any]:
+    """The rows of the comparison that was run in this folder, by method."""
+    found = json.loads((folder / "out/compare.json").read_text())
+    return {row["method"]: row for row in found["rows"]}
+
+
 @pytest.fixture
-def compare(cogr_train: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compare:
+def compare(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Compare:
     """Run the command on the sample shop with two methods: `good`, and `bad` as it is told."""
     config = tmp_path / "cogr.toml"
     config.write_text(f'[dataset]\nloader = "jsonl"\npath = "{CATALOGUE}"\n')
@@ -115,16 +122,17 @@ def compare(cogr_train: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         for name, rank in (("good", good), ("bad", bad)):
             method = Fake(name, run.fits, rank)  # type: ignore[attr-defined]
             monkeypatch.setitem(METHODS, name, lambda method=method: method)
-        return cogr_train("compare", "-c", config, "--out", tmp_path / "out", *arguments)
+        status = main([*map(str, ("-c", config, "--out", tmp_path / "out", *arguments))])
+        return Ended(status, *capsys.readouterr())
 
     return run
 
 
 def test_the_best_trial_on_dev_is_fitted_for_every_seed(compare: Compare, tmp_path: Path) -> None:
-    ended = compare("--methods", "good", "--seeds", "3", "--json")
+    ended = compare("--methods", "good", "--seeds", "3")
     assert ended.status == 0, ended.err
     assert compare.fits == [(0, 3), (0, 0), (0, 1), (1, 0), (2, 0)]  # type: ignore[attr-defined]
-    (row,) = ended.json["rows"]
+    (row,) = rows_in(tmp_path).values()
     assert row["params"] == {"others": 0}
     assert row["figures"]["ndcg@10"] == pytest.approx(1.0)
     assert row["seeds"] == 3
@@ -145,9 +153,9 @@ def test_the_best_trial_on_dev_is_fitted_for_every_seed(compare: Compare, tmp_pa
             "ValueError: tensor of a wrong shape (the traceback is in work/bad/error.txt)",
         ),
         (
-            raising(NotRunError("the weights of x/y", "set compare.models.bad")),
+            raising(NotRunError("the weights of x/y", "name --model bad=x/y")),
             "not run",
-            "not run: needs the weights of x/y; set compare.models.bad",
+            "not run: needs the weights of x/y; name --model bad=x/y",
         ),
         (raising(MissingExtraError("A model", "train")), "not run", "A model needs the extra 'tr"),
         (raising(ModuleNotFoundError(name="trl")), "not run", "not run: needs the package trl; "),
@@ -161,9 +169,9 @@ def test_a_method_that_fails_or_can_not_run_leaves_the_others_rows(
     assert said in " ".join((ended.out + ended.err).split())
     assert ("1 of 2 methods failed, " in ended.err) == (state == "failed")
     assert "Traceback" not in ended.err
-    rows = json.loads((tmp_path / "out/compare.json").read_text())["rows"]
-    assert {row["method"]: row["state"] for row in rows} == {"bad": state, "good": "done"}
-    assert [row["method"] for row in rows if "figures" in row] == ["good"]
+    rows = rows_in(tmp_path)
+    assert {name: row["state"] for name, row in rows.items()} == {"bad": state, "good": "done"}
+    assert [name for name, row in rows.items() if "figures" in row] == ["good"]
     assert said in (tmp_path / "out/compare.md").read_text()
 
 
@@ -172,8 +180,7 @@ def test_ctrl_c_keeps_finished_rows_and_resume_goes_on(compare: Compare, tmp_pat
     assert ended.status == 130
     assert "2 finished rows are kept" in ended.err
     assert "--resume goes on" in ended.err
-    kept = json.loads((tmp_path / "out/compare.json").read_text())
-    assert [row["method"] for row in kept["rows"]] == ["good"]
+    assert [*rows_in(tmp_path)] == ["good"]
     again = compare("--methods", "bad,good", "--seeds", "2", "--resume")
     assert again.status == 0
     assert compare.fits == [(0, 3), (0, 0), (0, 1), (1, 0)], "of bad"  # type: ignore[attr-defined]
@@ -189,37 +196,6 @@ def test_unknown_names_are_refused_with_those_there_are(compare: Compare, name: 
     assert ended.status == 2
     assert f"There is no method {name!r}; name all, or some of bm25, " in ended.sentence
     assert ended.err.count("\n") == 1
-
-
-OWN = """
-from trainers.rivals import Fitted, Method
-
-class First(Method):
-    seeded = False
-    def fit(self, task, params):
-        id_ = task.dataset.items[0].id
-        return Fitted(lambda query, depth: [(id_, 1.0)], 0.0)
-
-Settings = dict
-"""
-
-
-def test_a_method_of_ones_own_is_named_by_its_import_path(
-    compare: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "own_methods.py").write_text(OWN)
-    monkeypatch.syspath_prepend(tmp_path)
-    ended = compare("--methods", "own_methods:First, good", "--seeds", "1", "--json")
-    assert ended.status == 0, ended.err
-    assert [row["method"] for row in ended.json["rows"]] == ["good", "own_methods:First"]
-    for name, said in (
-        ("own_methods:Last", "The method 'own_methods:Last' can't be imported"),
-        ("nowhere:First", "write it as module:Class"),
-        ("own_methods:Settings", "'own_methods:Settings' is not a method"),
-    ):
-        refused = compare("--methods", name)
-        assert refused.status == 2
-        assert said in refused.sentence
 
 
 def test_a_folder_of_somebody_else_is_left_alone(compare: Compare, tmp_path: Path) -> None:
@@ -240,11 +216,10 @@ def weaker(task: Task, _others: int, query: Query) -> list[tuple[str, float]]:
 
 def test_tables_and_advice_say_the_same(compare: Compare, tmp_path: Path) -> None:
     methods, out = "bad,good,extractive,perfect-cutoff", tmp_path / "out"
-    few = ("--trials", "2", "--set", 'compare.models={dpr="/folder/minilm"}')
+    few = ("--trials", "2", "--model", "dpr=/folder/minilm")
     ended = compare("--methods", methods, "--seeds", "1", *few, bad=weaker)
     assert ended.status == 0, ended.err
-    facts = json.loads((out / "compare.json").read_text())
-    rows = {row["method"]: row for row in facts["rows"]}
+    facts, rows = json.loads((out / "compare.json").read_text()), rows_in(tmp_path)
     f1 = f"{rows['good']['figures']['f1']:.4f}"
     assert facts["reference"] == "good"
     assert facts["models"] == {"dpr": "minilm"}, "without a folder of this machine"
@@ -297,8 +272,7 @@ def test_a_method_that_remembers_training_queries_is_cut_by_dev_too(
 ) -> None:
     ended = compare("--methods", "bad,extractive", "--seeds", "1", bad=remembers)
     assert ended.status == 0, ended.err
-    facts = json.loads((tmp_path / "out/compare.json").read_text())
-    rows = {row["method"]: row for row in facts["rows"]}
+    rows = rows_in(tmp_path)
     found = rows["bad"]
     assert found["cuts"]["dev_cut_f1"] > 2 * found["cuts"]["f1"]
     assert found["figures"]["dev_cut_f1"] > 2 * found["figures"]["f1"] + 0.05

@@ -23,14 +23,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from trained import READ_TOKENS, Trained, arguments, clean, loading, rates, run
 
+from benchmarks.compare import Family, Fitted, Params, Task, best
+from benchmarks.compare.trained import READ_TOKENS, Trained, arguments, clean, loading, rates, run
 from cogr.datasets.items import in_id_order
 from cogr.errors import GeneratorError
 from cogr.records import Query
 from indexers.generators.model_folders import has_bfloat16, read_json
 from indexers.text import Lexical
-from trainers.rivals import Family, Fitted, Params, Task, best
 
 Vectors = NDArray[np.float32]
 Hits = list[tuple[str, float]]

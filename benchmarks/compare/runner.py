@@ -1,5 +1,5 @@
-"""The runner of `cogr-train compare`: it tunes, cuts and measures every method in the same way on
-the same data.
+"""The runner of a comparison: it tunes, cuts and measures every method in the same way on the same
+data.
 
 For each method: hyperparameters by F1 on the dev queries within the budget; a fit for every seed;
 cutoffs swept on training queries, and on the dev queries; figures on the test queries. Methods
@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.compare import METHODS, Fitted, Method, NotRunError, Params, Rankings, Task
+from benchmarks.compare.measuring import CUTS, DEPTH, checked_run, figures, ids_of, latencies, swept
+from benchmarks.compare.results import Kept, MethodRow, MethodState, Results, key_of, markdown
 from cogr import __version__
 from cogr.datasets.builder import DEV_SHARE, by_hash
 from cogr.errors import CogrError, DataError, MissingExtraError
@@ -22,11 +25,7 @@ from cogr.metrics import grades_of, set_figures, sets_of
 from cogr.records import SPLITS, Dataset, Query, Say
 from cogr.settings import Settings
 from cogr.store import Store
-from indexers.tables import require_extra
 from indexers.workspace import Workspace
-from trainers.rivals import Fitted, Method, NotRunError, Params, Rankings, Task, method_of
-from trainers.rivals.measuring import CUTS, DEPTH, checked_run, figures, ids_of, latencies, swept
-from trainers.rivals.results import Kept, MethodRow, MethodState, Results, key_of, markdown
 from trainers.training.rounds import SET_APART, set_apart
 
 SWEPT = 1000
@@ -36,7 +35,15 @@ _TIMED_DEPTH = 100
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """The options of the command, as `Project.compare` explains them."""
+    """The options of the command.
+
+    Attributes:
+        seeds: fits of each method.
+        resume: keep the rows in `out` that have the same data, settings and budget.
+        trials: most sets of hyperparameters that a method tries.
+        steps: training steps of a fit; None for each method's own number.
+        models: as in `Task`.
+    """
 
     methods: Sequence[str]
     seeds: int
@@ -44,6 +51,7 @@ class CompareOptions:
     out: Path
     trials: int = 8
     steps: int | None = None
+    models: Mapping[str, str] = field(default_factory=dict)
 
 
 def with_dev_queries(dataset: Dataset) -> Dataset:
@@ -75,7 +83,7 @@ class Runner:
         self.asked, self._say = asked, say
         if apart := self.dataset.notes.get(SET_APART):
             say(f"no dev queries: {apart} training queries are set apart to choose by")
-        key = key_of(self.dataset, self.settings, [asked.trials, asked.steps])
+        key = key_of(self.dataset, self.settings, [asked.trials, asked.steps, {**asked.models}])
         self.kept = Kept(Store(asked.out.resolve()), key, anew=not asked.resume)
         train = self.dataset.require("train")
         swept = by_hash((query.id for query in train), min(1.0, SWEPT / len(train)))
@@ -85,7 +93,7 @@ class Runner:
         """The rows of one method, one for each seed; a deterministic method has one. A method that
         can't run, or fails, has one row with the reason.
         """
-        method = method_of(name)
+        method = METHODS[name]()
         seeds = range(self.asked.seeds if method.seeded else 1)
         kept = [self.kept.row(name, seed) if self.asked.resume else None for seed in seeds]
         if all(kept):
@@ -96,8 +104,7 @@ class Runner:
         except (NotRunError, MissingExtraError) as error:
             return [self._without(method, "not run", str(error))]
         except ModuleNotFoundError as error:
-            how = "run pip install 'cogr[compare,train]'"
-            missing = NotRunError(f"the package {error.name}", how)
+            missing = NotRunError(f"the package {error.name}", "run make setup")
             return [self._without(method, "not run", str(missing))]
         except CogrError as error:
             return [self._without(method, "failed", str(error))]
@@ -143,7 +150,8 @@ class Runner:
     def _task(self, method: Method, seed: int) -> Task:
         work = self.asked.out.resolve() / "work" / method.name / f"seed-{seed}"
         work.mkdir(parents=True, exist_ok=True)
-        return Task(self.dataset, work, seed, self._say, self.settings, self.asked.steps)
+        asked = self.asked
+        return Task(self.dataset, work, seed, self._say, self.settings, asked.steps, asked.models)
 
     def _fit(self, method: Method, params: Params, seed: int) -> tuple[Fitted, float]:
         began = time.perf_counter()
@@ -208,11 +216,9 @@ def run_comparison(workspace: Workspace, asked: CompareOptions, say: Say) -> Res
     Interrupted by Ctrl-C it writes the finished rows, and raises KeyboardInterrupt again.
 
     Raises:
-        MissingExtraError: without the extra `compare`.
         DataError: no test queries, or no training queries.
         StorageError: the folder can't be written.
     """
-    require_extra("cogr-train compare", "compare", ("bm25s", "scipy"))
     runner, rows = Runner(workspace, asked, say), []
     try:
         for name in asked.methods:
@@ -235,7 +241,7 @@ def _facts_of(runner: Runner) -> dict[str, Any]:
     notes.append("The dev queries choose both the hyperparameters and the cuts by dev.")
     if len(runner.swept) < len(dataset.require("train")):
         notes.append(f"The other cuts are swept on {len(runner.swept)} training queries.")
-    models = sorted(runner.settings.compare.models.items())
+    models = sorted(asked.models.items())
     return {
         "dataset": dataset.name,
         "dataset_hash": dataset.dataset_hash,

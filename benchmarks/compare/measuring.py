@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.compare import Fitted, Rankings, Sets
 from cogr.errors import UserError
 from cogr.metrics import Figures, measure, set_figures, sets_of, sweep_cutoff
 from cogr.records import Dataset, Query
-from trainers.rivals import Fitted, Rankings, Sets
 
 DEPTH = 1000
 """Length of rankings: enough for the largest cutoffs and rank metrics of the tables."""

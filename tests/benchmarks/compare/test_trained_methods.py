@@ -10,21 +10,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import dense
-import dsi
 import numpy as np
-import policies
 import pytest
-import ripor
 import torch
-import trained
-from dense import bm25_negatives, examples, mined_negatives
 
+from benchmarks.compare import (
+    METHODS,
+    NotRunError,
+    Task,
+    best,
+    dense,
+    dsi,
+    policies,
+    ripor,
+    trained,
+)
+from benchmarks.compare.dense import bm25_negatives, examples, mined_negatives
 from cogr.errors import GeneratorError
 from cogr.records import Query
+from tests.benchmarks.compare.tasks import recall, task_of
 from tests.shops import sample_part
-from tests.trainers.rivals.trained.tasks import recall, task_of
-from trainers.rivals import NotRunError, Task, best, method_of
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
@@ -32,10 +37,10 @@ PAIRS = {"learning_rate": 3e-3, "batch": 16, "negatives": 1, "document": 1e-4, "
 WRITER = {"learning_rate": 3e-3, "batch": 16, "negatives": 2}
 POLICY = {"prompts": 4, "generations": 2, "learning_rate": 1e-3}
 PARAMS = {
-    "dense:ANCE": PAIRS,
-    "ripor:RIPOR": WRITER,
-    "policies:Quester": POLICY,
-    "policies:DeepRetrieval": POLICY,
+    "ance": PAIRS,
+    "ripor": WRITER,
+    "quester": POLICY,
+    "deepretrieval": POLICY,
 }
 UNTRAINED = {"learning_rate": 1e-12}
 
@@ -43,7 +48,7 @@ UNTRAINED = {"learning_rate": 1e-12}
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which fits are found again."""
-    return tmp_path_factory.mktemp("rivals")
+    return tmp_path_factory.mktemp("methods")
 
 
 # Learning
@@ -52,23 +57,23 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("method", "params", "steps", "items"),
     [
-        ("dense:DPR", PAIRS, 25, 60),
+        ("dpr", PAIRS, 25, 60),
         *(
             pytest.param(*row, marks=pytest.mark.drill)
             for row in (
-                ("dense:Splade", {**PAIRS, "learning_rate": 1e-3, "batch": 8}, 100, 60),
-                ("dsi:DSI", WRITER, 100, 30),
-                ("ripor:RIPOR", WRITER, 60, 30),
+                ("splade", {**PAIRS, "learning_rate": 1e-3, "batch": 8}, 100, 60),
+                ("dsi", WRITER, 100, 30),
+                ("ripor", WRITER, 60, 30),
             )
         ),
     ],
 )
-def test_a_trained_rival_beats_its_untrained_self(
+def test_a_trained_method_beats_its_untrained_self(
     work: Path, method: str, params: dict[str, float], steps: int, items: int
 ) -> None:
     task = task_of(work, {method: "tiny"}, sample_part(items), steps)
-    before = method_of(method).fit(replace(task, steps=3), {**params, **UNTRAINED})
-    after = method_of(method).fit(task, params)
+    before = METHODS[method]().fit(replace(task, steps=3), {**params, **UNTRAINED})
+    after = METHODS[method]().fit(task, params)
     assert recall(task, after) > recall(task, before) + 0.15
     assert after.bytes_an_item > 0
     assert after.model
@@ -78,21 +83,21 @@ def test_a_trained_rival_beats_its_untrained_self(
 @pytest.mark.parametrize(
     "method",
     [
-        "ripor:RIPOR",
-        "policies:Quester",
-        pytest.param("dense:ANCE", marks=pytest.mark.drill),
-        pytest.param("policies:DeepRetrieval", marks=pytest.mark.drill),
+        "ripor",
+        "quester",
+        pytest.param("ance", marks=pytest.mark.drill),
+        pytest.param("deepretrieval", marks=pytest.mark.drill),
     ],
 )
 def test_a_model_is_trained_and_opened_again(work: Path, method: str) -> None:
     task = task_of(work, {method: "tiny"}, steps=3)
-    fitted = method_of(method).fit(task, PARAMS[method])
+    fitted = METHODS[method]().fit(task, PARAMS[method])
     assert "random weights" in fitted.said
     recall(task, fitted)
 
 
 def test_generated_queries_of_an_item_are_its_keywords(work: Path) -> None:
-    task = task_of(work, {"dsi:DSIQG": "tiny"}, sample_part(30))
+    task = task_of(work, {"dsi-qg": "tiny"}, sample_part(30))
     readings = dsi.DSIQG().readings(task, task.dataset.items)
     assert all(readings)
     assert {word for texts in readings for word in texts} - {i.title for i in task.dataset.items}
@@ -163,9 +168,9 @@ def test_the_margin_of_a_prefix_grows_with_its_length() -> None:
 # Rewards of policies
 
 
-@pytest.mark.parametrize("method", ["policies:DeepRetrieval", "policies:Quester"])
+@pytest.mark.parametrize("method", ["deepretrieval", "quester"])
 def test_the_reward_of_a_rewrite_is_how_bm25_ranks(work: Path, method: str) -> None:
-    task, policy = task_of(work, {}), method_of(method)
+    task, policy = task_of(work, {}), METHODS[method]()
     query, lexical = task.dataset.require("train")[0], policies.Lexical(task.dataset.items)
     relevant = task.dataset.relevant[query.id]
     titles = [item.title for item in lexical.items if item.id in relevant][:5]
@@ -175,7 +180,7 @@ def test_the_reward_of_a_rewrite_is_how_bm25_ranks(work: Path, method: str) -> N
 
     assert 0 <= score() < score(*titles) <= 1
     assert score(*(f"word {n}" for n in range(99))) == 0.0
-    if method == "policies:Quester":
+    if method == "quester":
         assert score("nothing has this") == 0.0
         assert 0 < score(titles[0]) < score(titles[0], titles[0]), "of equal rankings"
     else:
@@ -191,30 +196,30 @@ def test_the_reward_of_a_rewrite_is_how_bm25_ranks(work: Path, method: str) -> N
 @pytest.mark.parametrize(
     "method",
     [
-        "dense:Embeddings",
-        "dense:DPR",
-        "dense:ANCE",
-        "dense:Splade",
-        "dsi:DSI",
-        "dsi:DSIQG",
-        "policies:DeepRetrieval",
-        "policies:Quester",
-        "ripor:RIPOR",
+        "embeddings",
+        "dpr",
+        "ance",
+        "splade",
+        "dsi",
+        "dsi-qg",
+        "deepretrieval",
+        "quester",
+        "ripor",
     ],
 )
-def test_without_weights_a_rival_says_what_it_needs(tmp_path: Path, method: str) -> None:
+def test_without_weights_a_method_says_what_it_needs(tmp_path: Path, method: str) -> None:
     task = task_of(tmp_path, {})
     with pytest.raises(NotRunError, match=r"^not run: needs ") as error:
-        method_of(method).fit(task, method_of(method).trials(task)[0])
-    assert f"compare.models.{method}" in str(error.value)
+        METHODS[method]().fit(task, METHODS[method]().trials(task)[0])
+    assert f"--model {method}=" in str(error.value)
 
 
-@pytest.mark.parametrize(("method", "kind"), [("dsi:DSI", "bert"), ("dense:Splade", "qwen3")])
+@pytest.mark.parametrize(("method", "kind"), [("dsi", "bert"), ("splade", "qwen3")])
 def test_a_model_of_the_wrong_kind_is_refused(tmp_path: Path, method: str, kind: Any) -> None:
     folder = trained.tiny(task_of(tmp_path / "base", {}), kind)
     task = task_of(tmp_path, {method: str(folder)})
     with pytest.raises(GeneratorError, match="name (one|another)"):
-        method_of(method).fit(task, PAIRS)
+        METHODS[method]().fit(task, PAIRS)
 
 
 def test_a_hub_that_is_away_leaves_a_row_that_says_so(
@@ -222,9 +227,9 @@ def test_a_hub_that_is_away_leaves_a_row_that_says_so(
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    task = task_of(tmp_path, {"dense:Splade": "naver/splade_v2_max"})
+    task = task_of(tmp_path, {"splade": "naver/splade_v2_max"})
     with pytest.raises(NotRunError, match="naver/splade_v2_max"):
-        method_of("dense:Splade").fit(task, PAIRS)
+        METHODS["splade"]().fit(task, PAIRS)
 
 
 # With what is real
@@ -236,8 +241,8 @@ def test_minilm_finds_what_shares_no_word(tmp_path: Path) -> None:
     dataset = sample_part(30)
     texts = ("green velvet sofa", "brass desk light", "oak bookcase", "kitchen knife")
     items = [replace(dataset.items[0], id=str(n), title=text) for n, text in enumerate(texts)]
-    task: Task = task_of(tmp_path, {"dense:Embeddings": "minilm"}, replace(dataset, items=items))
-    fitted = method_of("dense:Embeddings").fit(task, {})
+    task: Task = task_of(tmp_path, {"embeddings": "minilm"}, replace(dataset, items=items))
+    fitted = METHODS["embeddings"]().fit(task, {})
     run = fitted.rank([Query("couch", "couch"), Query("lamp", "lamp")], 1)
     assert [run[name][0][0] for name in ("couch", "lamp")] == ["0", "1"]
     assert fitted.bytes_an_item == 4 * 384

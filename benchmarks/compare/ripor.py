@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dense import DPR, cut_texts, encode, mined_negatives, open_encoder
-from dsi import BEAMS, READ, Writer, open_writer, pairs_of
 from numpy.typing import NDArray
-from trained import arguments, clean, rates, run
 
+from benchmarks.compare import Fitted, Params, Task
+from benchmarks.compare.dense import DPR, cut_texts, encode, mined_negatives, open_encoder
+from benchmarks.compare.dsi import BEAMS, READ, Writer, open_writer, pairs_of
+from benchmarks.compare.trained import arguments, clean, rates, run
 from cogr.datasets.items import in_id_order
 from cogr.records import Query
-from trainers.rivals import Fitted, Params, Task
 
 LEVELS, MAX_CODES = 4, 256
 _BETA = 0.5

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.compare import Fitted, Task
 from cogr.records import Dataset
 from cogr.settings import Settings
 from tests.shops import sample_part
-from trainers.rivals import Fitted, Task
 
 
 def task_of(
@@ -19,11 +19,9 @@ def task_of(
     """A task as the runner makes it; what is said is thrown away."""
     folder = work / "method" / "seed-0"
     folder.mkdir(parents=True, exist_ok=True)
-    settings = Settings.model_validate(
-        {"dataset": {"loader": "jsonl", "path": "data"}, "compare": {"models": dict(models)}}
-    )
+    settings = Settings.model_validate({"dataset": {"loader": "jsonl", "path": "data"}})
     found = sample_part() if dataset is None else dataset
-    return Task(found, folder, 0, lambda _line: None, settings, steps)
+    return Task(found, folder, 0, lambda _line: None, settings, steps, models)
 
 
 def recall(task: Task, fitted: Fitted, k: int = 5) -> float:
