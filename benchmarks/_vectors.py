@@ -48,8 +48,6 @@ def say(message: str) -> None:
 def node() -> Iterator[OpenSearchSettings]:
     """A node of this process with the plugin, gone at the end."""
     base = find_opensearch(VERSION, say)
-    if base is None:
-        sys.exit("This benchmark needs Maven, which fetches the k-NN plugin.")
 
     def with_plugin(scratch: Path) -> Path:
         home = Path(shutil.copytree(base, scratch / "home"))

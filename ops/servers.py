@@ -16,7 +16,6 @@ import logging
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -27,7 +26,6 @@ from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 import psutil
 from filelock import FileLock
@@ -43,7 +41,6 @@ from cogr.store import replacing
 CACHE_VARIABLE = "COGR_CACHE_DIR"
 HOME_VARIABLE = "COGR_OPENSEARCH_HOME"
 DEFAULT_VERSION = "3.8.0"
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 NOBODY = 65534
 """The uid and gid of `nobody`, as whom root's servers run: OpenSearch refuses root."""
 
@@ -57,12 +54,7 @@ def servers_folder() -> Path:
 
 
 def server_folder(kind: str, name: str) -> Path:
-    """The folder of one of this user's servers. Raises UserError for an unusable name."""
-    if not _NAME.fullmatch(name):
-        raise UserError(
-            f"The server name {name!r} is not usable; use lower-case letters, digits, dots and "
-            "dashes."
-        )
+    """The folder of one of this user's servers."""
     return servers_folder() / str(os.geteuid()) / kind / name
 
 
@@ -114,21 +106,19 @@ class ServerState(BaseModel):
         """
         return self.created is not None and created_at(self.pid) == self.created
 
-    @property
-    def port(self) -> int:
-        return urlsplit(self.url).port or 0
-
     def end(self, patience: float = 30.0) -> bool:
         """End the process: SIGTERM, then SIGKILL after `patience` seconds. Whether it was alive."""
-        was_running = self.running
-        for number, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 10.0)):
-            deadline = time.monotonic() + seconds
-            with suppress(ProcessLookupError):
-                if self.running:
-                    os.kill(self.pid, number)
-            while self.running and time.monotonic() < deadline:
-                time.sleep(0.05)
-        return was_running
+        if not self.running:
+            return False
+        with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+            process = psutil.Process(self.pid)
+            process.terminate()
+            try:
+                process.wait(patience)
+            except psutil.TimeoutExpired:
+                process.kill()
+                process.wait(10.0)
+        return True
 
 
 def read_state(folder: Path) -> ServerState | None:
@@ -147,7 +137,9 @@ def read_state(folder: Path) -> ServerState | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSpec:
-    """A server that is to run. Each kind of server has its own class."""
+    """A server that is to run; each kind has its own class. Without a port it takes the usual one,
+    or a free one if that is taken; with 0 any free one.
+    """
 
     kind: ClassVar[str]
     usual_port: ClassVar[int]
@@ -181,11 +173,6 @@ def start(wanted: ServerSpec, say: Say = lambda _: None) -> ServerState:
             state = read_state(folder)
             if state is None or not state.running:
                 state = _launched(wanted, folder, say)
-            elif wanted.port not in (None, 0, state.port):
-                raise UserError(
-                    f"{state.name} is already running on port {state.port}; stop it or give "
-                    "another --name."
-                )
             else:
                 say(f"{state.name} is already running.")
             try:
@@ -202,10 +189,6 @@ def start(wanted: ServerSpec, say: Say = lambda _: None) -> ServerState:
 
 
 def _launched(wanted: ServerSpec, folder: Path, say: Say) -> ServerState:
-    if wanted.port and not free_port(wanted.port):
-        raise UserError(
-            f"Port {wanted.port} of 127.0.0.1 is taken; give another --port, or leave it out."
-        )
     port = wanted.port or (wanted.port is None and free_port(wanted.usual_port)) or free_port()
     command, environment = wanted.prepare(folder, port, say)
     as_nobody: dict[str, Any] = {}
@@ -259,11 +242,9 @@ def known(kind: str) -> list[ServerState]:
 
 def stop(kind: str, name: str, *, remove: bool = False) -> bool:
     """End a server's process; False when it was not running any more. Its data stays for the next
-    start; `remove` deletes its folder: data, logs and configuration. Raises UserError.
+    start; `remove` deletes its folder: data, logs and configuration. Raises StorageError.
     """
     folder = server_folder(kind, name)
-    if not folder.exists():
-        raise UserError(f"No server {name} was started here.")
     with FileLock(folder.parent / ".lock"):
         state = read_state(folder)
         ended = state is not None and state.end()
@@ -294,21 +275,18 @@ def made_once(path: Path, make: Callable[[Path], Path]) -> Path:
     return path
 
 
-def find_opensearch(version: str, say: Say) -> Path | None:
+def find_opensearch(version: str, say: Say) -> Path:
     """The folder of a distribution: that of COGR_OPENSEARCH_HOME, else one that was unpacked
-    before, else Maven's, which is kept. None where only Docker has it. Raises UserError and
-    ServiceError.
+    before, else Maven's, which is kept. Raises UserError and ServiceError.
     """
     if named := os.environ.get(HOME_VARIABLE):
         return Path(named).absolute()
     folder = servers_folder() / "distributions" / f"opensearch-{version}"
     if not folder.exists() and shutil.which("mvn") is None:
-        if shutil.which("docker") is not None:
-            return None
         raise UserError(
-            f"OpenSearch {version} is not on this disk, and neither Maven (mvn) nor Docker is here "
-            f"to fetch it: install one of them, set {HOME_VARIABLE} to an unpacked distribution, "
-            "or set COGR_OPENSEARCH__URL to a server."
+            f"OpenSearch {version} is not on this disk, and Maven (mvn) is not here to fetch it: "
+            f"install Maven, set {HOME_VARIABLE} to an unpacked distribution, or set "
+            "COGR_OPENSEARCH__URL to a server."
         )
 
     def fetched(scratch: Path) -> Path:
@@ -391,11 +369,6 @@ class OpenSearchSpec(ServerSpec):
 
     def prepare(self, folder: Path, port: int, say: Say, /) -> tuple[Sequence[str], dict[str, str]]:
         home = self.home or find_opensearch(self.version or DEFAULT_VERSION, say)
-        # Java's options come after those of jvm.options, and the last ones count.
-        own = os.environ.get("OPENSEARCH_JAVA_OPTS", "")
-        options = f"-Xms512m -Xmx512m {self.options} {own}"
-        if home is None:
-            return self._container(f"cogr-{folder.name}", port, options), {**os.environ}
         version = version_of(home)
         if self.version not in (None, version):
             raise SettingsError(
@@ -405,24 +378,19 @@ class OpenSearchSpec(ServerSpec):
         java = find_java(version)
         settings = _configure(folder, home, port)
         say(f"Starting OpenSearch {version} with {java} ...")
+        # Java's options come after those of jvm.options, and the last ones count.
+        own = os.environ.get("OPENSEARCH_JAVA_OPTS", "")
         # Nothing else of the caller's environment reaches the node.
         environment = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": f"{folder}/tmp",
             "LANG": "C.UTF-8",
             "OPENSEARCH_JAVA_HOME": str(java),
-            "OPENSEARCH_JAVA_OPTS": options,
+            "OPENSEARCH_JAVA_OPTS": f"-Xms512m -Xmx512m {self.options} {own}",
             "OPENSEARCH_PATH_CONF": f"{folder}/config",
             "OPENSEARCH_TMPDIR": f"{folder}/tmp",
         }
         return [str(home / "bin/opensearch"), *settings], environment
-
-    def _container(self, name: str, port: int, options: str) -> Sequence[str]:
-        command = ["docker", "run", "--rm", "--name", name, "-p", f"127.0.0.1:{port}:9200"]
-        command += ["-v", f"{name}:/usr/share/opensearch/data"]
-        command += ["-e", "discovery.type=single-node", "-e", "DISABLE_SECURITY_PLUGIN=true"]
-        command += ["-e", f"OPENSEARCH_JAVA_OPTS={options}"]
-        return [*command, f"opensearchproject/opensearch:{self.version or DEFAULT_VERSION}"]
 
     def check(self, _: Path, url: str, /) -> None:
         """Raise ServiceError unless the node is healthy."""

@@ -66,7 +66,6 @@ def _settings(folder: Path, url: str) -> OpenSearchSettings:
 
 def _with_plugin(scratch: Path, say: Say) -> Path:
     base = find_opensearch(VERSION, say)
-    assert base is not None, "Maven is here"
     home = scratch / "home"
     shutil.copytree(base, home)
     plugin = home / "plugins" / PLUGIN

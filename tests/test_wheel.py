@@ -75,7 +75,7 @@ def test_the_line_of_the_readme_installs_from_a_clone_and_extras_come_later(tmp_
         ROOT, clone, ignore=shutil.ignore_patterns(".*", "node_modules", "site", "dist")
     )
     run(python, "-m", "pip", "install", "--quiet", f".[{line[1]}]", cwd=clone)
-    assert "ok       statistical" in run(python.parent / "cogr-ops", "doctor", cwd=tmp_path)
+    run(python, "-c", "import lightgbm", cwd=tmp_path)
     # What errors say for a missing extra: nothing is fetched of cogr itself.
     run(python, "-m", "pip", "install", "--quiet", "cogr[openai]", cwd=tmp_path)
-    assert "ok       openai" in run(python.parent / "cogr-ops", "doctor", cwd=tmp_path)
+    run(python, "-c", "import openai", cwd=tmp_path)

@@ -5,7 +5,7 @@
 set -eu
 team="python $(cd "$(dirname "$0")" && pwd)/team.py"
 folder=${1:-.from-opensearch}
-url=${COGR_OPENSEARCH__URL:-$(cogr-ops opensearch start --name from-opensearch --port 0 --json |
+url=${COGR_OPENSEARCH__URL:-$(cogr-ops opensearch start --json |
   python -c 'import json, sys; print(json.load(sys.stdin)["url"])')}
 mkdir -p "$folder"
 PYTHONPATH=${PYTHONPATH:-}:$PWD $team make "$url" "$folder"

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,12 +27,6 @@ from indexers.cli.console import Call, JsonOption, common_options
 from indexers.tables import show_all
 from ops import servers
 from ops.servers import DEFAULT_VERSION, HOME_VARIABLE, OpenSearchSpec, ServerSpec, ValkeySpec
-
-NameOption = Annotated[str | None, Option(help="Name of the server and of its folder.")]
-PortOption = Annotated[
-    int | None,
-    Option(min=0, max=65535, help="Port on 127.0.0.1.  [default: the usual or a free one]"),
-]
 
 
 def _emit(as_json: bool, payload: dict[str, Any]) -> None:
@@ -56,17 +48,13 @@ def _commands(kind: str, help_: str) -> typer.Typer:
 
     @app.command()
     def stop(
-        name: NameOption = None,
         remove: Annotated[
             bool, Option("--remove", help="Delete data, logs and configuration too.")
         ] = False,
         as_json: JsonOption = False,
     ) -> None:
-        """Stop the servers that you started, or the one that --name names.
-
-        Their data is kept for the next start.
-        """
-        names = [name] if name else [one.name for one in servers.known(kind)]
+        """Stop the servers that you started. Their data is kept for the next start."""
+        names = [one.name for one in servers.known(kind)]
         stopped = [one for one in names if servers.stop(kind, one, remove=remove)]
         _emit(as_json, {"stopped": stopped, "removed": names if remove else []})
 
@@ -87,29 +75,23 @@ def start_opensearch(
         str | None,
         Option(help=f"OpenSearch version, such as 2.19.5.  [default: {DEFAULT_VERSION}]"),
     ] = None,
-    name: NameOption = None,
-    port: PortOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Start a server and wait until it works.
 
     Does nothing when it runs already, or when COGR_OPENSEARCH__URL is set.
     """
-    wanted = OpenSearchSpec(version=version, name=name, port=port)
     next_ = "cogr-index rebuild --side item --set opensearch.url="
-    _start(wanted, as_json, next_, "COGR_OPENSEARCH__URL")
+    _start(OpenSearchSpec(version=version), as_json, next_, "COGR_OPENSEARCH__URL")
 
 
 @redis_app.command("start")
-def start_redis(
-    name: NameOption = None, port: PortOption = None, as_json: JsonOption = False
-) -> None:
+def start_redis(as_json: JsonOption = False) -> None:
     """Start a server and wait until it answers.
 
     Does nothing when it runs already, or when COGR_REDIS__URL is set.
     """
-    next_ = "cogr-ops worker --set redis.url="
-    _start(ValkeySpec(name=name, port=port), as_json, next_, "COGR_REDIS__URL")
+    _start(ValkeySpec(), as_json, "cogr-ops worker --set redis.url=", "COGR_REDIS__URL")
 
 
 FindingState = Literal["ok", "missing", "broken"]
@@ -126,10 +108,9 @@ class Finding:
 
 @common_options()
 def doctor(call: Call) -> None:
-    """Check the installation: what is there, what is missing, how to get it.
+    """Check what a stack needs: what is there, what is missing, how to get it.
 
-    Exit status 1 if the package itself, the configuration, or a cluster or broker that it names is
-    broken.
+    Exit status 1 if the configuration, or a cluster or broker that it names, is broken.
     """
     findings = list(examine_installation(call.config))
 
@@ -143,20 +124,12 @@ def doctor(call: Call) -> None:
 
 
 def examine_installation(config: Path | None = None) -> Iterator[Finding]:
-    """Examine everything; the package itself first."""
-    absent = missing_packages()
-    python = f"{__version__}, Python {platform.python_version()}"
-    fix = f"without {', '.join(absent)}; pip install --force-reinstall cogr"
-    yield Finding("broken", "cogr", fix) if absent else Finding("ok", "cogr", python)
-    for extra in metadata.metadata("cogr").get_all("Provides-Extra") or []:
-        if extra not in ("fast", "dev", "vllm-cpu"):
-            absent = missing_packages(extra)
-            fix = f"without {', '.join(absent)}; pip install 'cogr[{extra}]'"
-            yield Finding("missing", extra, fix) if absent else Finding("ok", extra, "installed")
+    """Examine everything."""
+    yield Finding("ok", "cogr", f"{__version__}, Python {platform.python_version()}")
     yield _tried("java", servers.find_java)
-    fetcher = shutil.which("mvn") or shutil.which("docker")
-    fix = f"install Maven or Docker, or set {HOME_VARIABLE} to an unpacked OpenSearch"
-    yield Finding("ok", "maven", fetcher) if fetcher else Finding("missing", "maven", fix)
+    maven = shutil.which("mvn")
+    fix = f"install Maven, or set {HOME_VARIABLE} to an unpacked OpenSearch"
+    yield Finding("ok", "maven", maven) if maven else Finding("missing", "maven", fix)
     yield _tried("valkey", servers.find_valkey)
     yield from _configured(config)
 
@@ -166,27 +139,6 @@ def _tried(name: str, look: Callable[[], object], bad: FindingState = "missing")
         return Finding("ok", name, str(look()))
     except CogrError as error:
         return Finding(bad, name, str(error))
-
-
-def missing_packages(extra: str = "") -> list[str]:
-    """What an extra of this distribution requires and is not installed; what the package itself
-    requires for "".
-    """
-    absent = []
-    for requirement in metadata.requires("cogr") or []:
-        needs, _, marker = requirement.partition(";")
-        of = re.search(r"extra == ['\"](.+?)['\"]", marker)
-        if (of[1] if of else "") != extra:
-            continue
-        name, _, more = re.split(r"[<>=!~ ]", needs, maxsplit=1)[0].partition("[")
-        if name == "cogr":
-            absent += [one for inner in more[:-1].split(",") for one in missing_packages(inner)]
-        else:
-            try:
-                metadata.version(name)
-            except metadata.PackageNotFoundError:
-                absent.append(name)
-    return absent
 
 
 def _configured(config: Path | None) -> Iterator[Finding]:

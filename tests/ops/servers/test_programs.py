@@ -1,4 +1,4 @@
-"""Where Java and OpenSearch are found: a folder, Maven, Docker, in this order. No server runs."""
+"""Where Java and OpenSearch are found: a folder, then Maven. No server runs."""
 
 from __future__ import annotations
 
@@ -78,13 +78,12 @@ def test_a_folder_that_is_named_comes_first_and_must_hold_the_version(
         OpenSearchSpec(version="3.8.0").prepare(tmp_path, 1, print)
 
 
-def test_maven_comes_before_docker_and_what_it_fetched_is_kept(
+def test_what_maven_fetched_is_kept(
     nothing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{nothing}{os.pathsep}/usr/bin:/bin")
     into = 'for arg; do case $arg in -DoutputDirectory=*) out="${arg#*=}";; esac; done'
     program(nothing / "mvn", f'{into}; mkdir -p "$out/opensearch-3.8.0/lib"')
-    program(nothing / "docker", "exit 9")
     said: list[str] = []
     home = find_opensearch("3.8.0", said.append)
     assert home == tmp_path / "cache/servers/distributions/opensearch-3.8.0"
@@ -94,19 +93,9 @@ def test_maven_comes_before_docker_and_what_it_fetched_is_kept(
     assert len(said) == 1
 
 
-def test_docker_comes_last_and_gets_port_volume_and_heap(nothing: Path, tmp_path: Path) -> None:
-    program(nothing / "docker", "exit 0")
-    wanted = OpenSearchSpec(version="3.1.0", options="-Xmx1g")
-    line = " ".join(wanted.prepare(tmp_path / "mine", 9207, print)[0])
-    assert line.startswith("docker run --rm --name cogr-mine -p 127.0.0.1:9207:9200 ")
-    assert "-v cogr-mine:/usr/share/opensearch/data" in line
-    assert "OPENSEARCH_JAVA_OPTS=-Xms512m -Xmx512m -Xmx1g" in line
-    assert line.endswith(" opensearchproject/opensearch:3.1.0")
-
-
-def test_without_any_of_them_the_sentence_says_what_helps(nothing: Path, tmp_path: Path) -> None:
+def test_without_both_of_them_the_sentence_says_what_helps(nothing: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match=r"Maven \(mvn\).*Docker.*COGR_OPENSEARCH_HOME.*COGR_OPENSEARCH__URL"
+        UserError, match=r"Maven \(mvn\).*COGR_OPENSEARCH_HOME.*COGR_OPENSEARCH__URL"
     ):
         find_opensearch("3.8.0", print)
     assert not (tmp_path / "cache").exists()
