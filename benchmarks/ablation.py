@@ -41,11 +41,11 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "shared": ("Shared generator", {"training.variant": "shared"}),
     "no-sft": ("No SFT", {"training.variant": "no-sft"}),
     "frozen": ("CoGR-frozen (items never trained)", {"training.variant": "frozen-items"}),
-    "no-description": ("- Description", {"prompts.item_variant": "title"}),
-    "search": ("+ Search results", {"prompts.query_variant": "search"}),
+    "no-description": ("- Description", {}),
+    "search": ("+ Search results", {}),
 }
 """Name -> title in the table and changed settings: the paper's tables on training design,
-information and frozen items.
+information and frozen items. The last two have templates of their own (`prompts_of`).
 """
 
 
@@ -76,7 +76,7 @@ def ablate(
     split, first = split_of(base.dataset), base.settings.training.seed
     with_dev(base).dataset.require(split)
     for seed, name in product(range(first, first + seeds), variants):
-        own = {**VARIANTS[name][1], "training.seed": seed}
+        own = {**VARIANTS[name][1], **prompts_of(base, name), "training.seed": seed}
         if name == "frozen" and items_from(base.settings.training) == "labels":
             # The paper's frozen items are written by an untrained model, which saw no labels.
             own["training.sft.items_from"] = "extractive"
@@ -93,6 +93,28 @@ def ablate(
         except CogrError as error:
             say(f"{name}, seed {seed}: {error}")
             yield replace(row, failed=str(error))
+
+
+def prompts_of(base: Workspace, variant: str) -> dict[str, str]:
+    """The changed setting of a variant with other prompts; its file of templates is written to the
+    store.
+    """
+    own = base.settings.prompts
+    known = items, queries = own.template("item"), own.template("query")
+    if variant == "no-description":
+        kept = (line for line in items.user.split("\n") if "{description}" not in line)
+        items = replace(items, user="\n".join(kept))
+    elif variant == "search" and not queries.shows_results:
+        queries = replace(queries, user=f"{queries.user}\nSearch results: {{search_results}}")
+    if (items, queries) == known:
+        return {}
+    text = "".join(
+        f"[{one.side}]\nsystem = {json.dumps(one.system)}\nuser = {json.dumps(one.user)}\n"
+        for one in (items, queries)
+    )
+    file = f"ablation/prompts-{items.hash}-{queries.hash}.toml"
+    base.store.write(file, text.encode())
+    return {"prompts.templates": str(base.store.local(file))}
 
 
 def _trained(

@@ -1,5 +1,4 @@
-"""Prompts: the paper's two templates (figure "prompts", appendix B.1), their variants, and a data
-set's own.
+"""Prompts: the paper's two templates (figure "prompts", appendix B.1), and a data set's own.
 
 A prompt is a list of chat messages. `render` applies a model's chat template.
 """
@@ -13,13 +12,10 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from cogr.errors import SettingsError
 from cogr.records import SIDES, Entity, Side, self_text
-
-ItemVariant = Literal["full", "title", "search", "proposals"]
-QueryVariant = Literal["plain", "search", "proposals"]
 
 _PLACEHOLDER = re.compile(r"\{(query|item|description|search_results)\}")
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -68,17 +64,6 @@ class Template:
     def shows_results(self) -> bool:
         """Whether it has a place for search results."""
         return "{search_results}" in self.user
-
-    def varied(self, variant: ItemVariant | QueryVariant) -> Template:
-        """The template of a variant: `title` loses the lines with {description}; `search` and
-        `proposals` get a line of {search_results}.
-        """
-        user = self.user
-        if variant == "title":
-            user = "\n".join(line for line in user.split("\n") if "{description}" not in line)
-        elif variant in ("search", "proposals") and not self.shows_results:
-            user += "\nSearch results: {search_results}"
-        return Template(self.side, self.system, user)
 
 
 PAPER: Mapping[Side, Template] = {
@@ -254,13 +239,9 @@ class Prompter:
     template: Template
     description_tokens: int = DESCRIPTION_TOKENS
     cut: Cut = cut_by_estimate
-    separator: str = "; "
 
     def __call__(self, entity: Entity, search_results: Sequence[str] = ()) -> Prompt:
-        """The prompt of one entity.
-
-        `search_results` are titles or keywords that a retriever proposes.
-        """
+        """The prompt of one entity. `search_results` are titles."""
         filled, cut = _PLACEHOLDER.split(self.template.user), False
         for place in range(1, len(filled), 2):
             name = filled[place]
@@ -269,7 +250,7 @@ class Prompter:
             elif name == "query":
                 text = entity.text
             else:
-                long = entity.text if name == "description" else self.separator.join(search_results)
+                long = entity.text if name == "description" else "; ".join(search_results)
                 text = self.cut(long, self.description_tokens)
                 cut = cut or len(text) < len(long)
             filled[place] = _readable(text)

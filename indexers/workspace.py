@@ -17,7 +17,6 @@ from cogr.datasets.builder import DatasetOptions
 from cogr.datasets.fields import Columns
 from cogr.datasets.reading import use_encoding
 from cogr.errors import MissingExtraError, SettingsError, SnapshotError
-from cogr.keywords import NORMALISER
 from cogr.prompts import Cut, Prompter, cut_by_estimate, cut_by_tokenizer
 from cogr.records import Dataset, Side
 from cogr.settings import Settings, load_settings
@@ -28,7 +27,7 @@ from cogr.settings.indexing import (
     Sampling,
     kind_of,
 )
-from cogr.snapshots import Snapshot, check_normalisers, list_snapshots, open_snapshot, read_manifest
+from cogr.snapshots import Snapshot, list_snapshots, open_snapshot
 from cogr.store import Store
 from indexers.generators.statistical import MIN_QUERIES
 
@@ -103,12 +102,7 @@ class Workspace:
         """The prompter of one side, for the generator of that name (that of the settings when
         None).
         """
-        prompts = self.settings.prompts
-        return Prompter(
-            prompts.template(side),
-            cut=self._cut(side, name),
-            separator=_SEPARATORS[prompts.source(side)],
-        )
+        return Prompter(self.settings.prompts.template(side), cut=self._cut(side, name))
 
     def _cut(self, side: Side, name: str | None) -> Cut:
         chosen = self.settings.generator.of(side)
@@ -165,23 +159,8 @@ class Workspace:
         """The generator of one side. Raises GeneratorError, MissingExtraError, ServiceError."""
         from indexers.generators import make_generator
 
-        chosen = self.generator_settings(side, name)
-        constrained = side == "query" and self.settings.prompts.constrains
-        vocabulary = self._vocabulary(chosen) if constrained else None
-        options = generator_options(chosen, vocabulary, self.settings.keywords.k_max)
+        options = generator_options(self.generator_settings(side, name))
         return make_generator(options, side, self.dataset, self.store)
-
-    def _vocabulary(self, chosen: GeneratorSettings) -> str | None:
-        if kind_of(chosen.name).model != "process":
-            return None
-        serving = self.backend.serving().get("item")
-        if serving is not None and read_manifest(self.store, serving).normaliser == NORMALISER:
-            return serving
-        newest = self.snapshot(None, "item").manifest
-        check_normalisers(
-            {newest.id: newest.normaliser, "the query side to be written": NORMALISER}
-        )
-        return newest.id
 
     def serving(self, side: Side) -> Snapshot:
         """The snapshot that serves. Raises SnapshotError when there is none."""
@@ -205,15 +184,11 @@ class Workspace:
         return open_snapshot(self.store, known[-1].id)
 
 
-def generator_options(
-    settings: GeneratorSettings, vocabulary: str | None = None, k_max: int = 30
-) -> dict[str, Any]:
+def generator_options(settings: GeneratorSettings) -> dict[str, Any]:
     """The options of a kind of generator, for its module.
 
     Args:
         settings: of one side, with `auto` resolved.
-        vocabulary: id of the item snapshot to whose keywords completions are constrained.
-        k_max: most keywords of such a completion.
 
     Raises:
         SettingsError: an option that the kind needs is not set.
@@ -227,7 +202,7 @@ def generator_options(
             f"The generator {name} needs generator.model; set it in the configuration or by --set."
         )
     if kind.model == "process":
-        own |= _model(settings) | {"vocabulary": vocabulary, "k_max": k_max}
+        own |= _model(settings)
         return own | ({"engine": table} if table else {})
     if kind.model == "endpoint":
         return own | {"model": settings.model, **_endpoint(name, table)}
@@ -266,7 +241,3 @@ def _endpoint(name: str, table: EndpointSettings) -> dict[str, Any]:
 
 JUDGING = Sampling(temperature=0.0, top_p=1.0, top_k=0, max_tokens=48)
 """Greedy decoding; long enough for a model that adds a few words to a grade."""
-_SEPARATORS = {"bm25": "; ", "statistical": ", "}
-"""Separators in a prompt. Semicolons separate titles, which are long; keywords look as they do in
-an answer.
-"""

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 from pydantic import ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from cogr.errors import GeneratorError, SettingsError
-from cogr.prompts import ItemVariant, QueryVariant, Template, read_templates
+from cogr.prompts import Template, read_templates
 from cogr.records import Side
 from cogr.settings.table import SettingsTable, check_url, http_url, usable_path
 
@@ -85,26 +85,9 @@ class KeywordSettings(SettingsTable):
     )
 
 
-ProposalSource = Literal["bm25", "statistical"]
-
-
 class PromptSettings(SettingsTable):
     """The texts that a language model is asked with."""
 
-    item_variant: ItemVariant = Field(
-        "full",
-        description=(
-            "full: title and description; title: the title alone; search: with titles of the best "
-            "other items by BM25; proposals: with the item's keywords by statistical"
-        ),
-    )
-    query_variant: QueryVariant = Field(
-        "plain",
-        description=(
-            "plain: the query alone; search: with titles of the best items by BM25; proposals: "
-            "with keywords by statistical, out of fold for training queries"
-        ),
-    )
     templates: str = Field(
         "paper",
         description=(
@@ -113,22 +96,9 @@ class PromptSettings(SettingsTable):
         ),
     )
 
-    @property
-    def constrains(self) -> bool:
-        """Whether a model in this process may only write keywords that items have: it copies most
-        of what it is shown, and what it makes up besides matches nothing.
-        """
-        return self.query_variant == "proposals"
-
-    def source(self, side: Side) -> ProposalSource:
-        """What {search_results} are on one side, where its text has them."""
-        variant = self.item_variant if side == "item" else self.query_variant
-        return "statistical" if variant == "proposals" else "bm25"
-
     def template(self, side: Side) -> Template:
-        """The template of one side, in its variant. Raises SettingsError for a bad file."""
-        variant = self.item_variant if side == "item" else self.query_variant
-        return read_templates(self.templates)[side].varied(variant)
+        """The template of one side. Raises SettingsError for a bad file."""
+        return read_templates(self.templates)[side]
 
 
 @dataclass(frozen=True)
@@ -138,9 +108,8 @@ class Kind:
     Attributes:
         module, options: its module in `indexers.generators`, and its class of options there.
         model: where its language model runs. "process": in this one, which takes half a minute to
-            load, so that it answers no single query; its completions may be constrained to known
-            keywords. "endpoint": behind the `base_url` of its own table of `[generator]`. "":
-            it has none, and answers a query in milliseconds.
+            load, so that it answers no single query. "endpoint": behind the `base_url` of its own
+            table of `[generator]`. "": it has none, and answers a query in milliseconds.
         reads_data: whether it is made from the data set.
         packages, extra: what has to be installed, and the extra that brings it.
     """

@@ -16,16 +16,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
-
-from pydantic import Field
+from typing import Any, ClassVar
 
 from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.prompts import Prompt, render
 from cogr.redaction import masked
 from cogr.settings.indexing import Sampling
-from cogr.snapshots import open_snapshot
-from cogr.store import Store, file_sha256
+from cogr.store import file_sha256
 from indexers.generators import YES_AND_NO, Failure, Generator, Options, Request
 
 MIN_ROOM = 32
@@ -52,9 +49,6 @@ class LocalModelOptions(Options):
         adapter: the folder of a LoRA adapter (adapter_config.json, adapter_model.safetensors) of
             this model, see `with_base`.
         yes_or_no: answer with one token; a completion's confidence is P(yes) of yes and no.
-        vocabulary: id of a snapshot of the other side; only what it matches is generated, see
-            `constraint`.
-        k_max: most keywords of a completion, where there is a vocabulary.
     """
 
     model: str
@@ -62,8 +56,6 @@ class LocalModelOptions(Options):
     sampling: Sampling = Sampling()
     seed: int = 0
     yes_or_no: bool = False
-    vocabulary: str | None = None
-    k_max: int = Field(default=30, ge=1)
 
 
 def with_base(model: str) -> tuple[str, Path | None]:
@@ -322,12 +314,11 @@ class LocalModelGenerator(Generator):
     Raises:
         GeneratorError: the model or adapter can't be used; checked when made, loaded later.
         MissingExtraError: a package is not installed.
-        SnapshotError: there is no such item snapshot.
     """
 
     kind: ClassVar[str]
 
-    def __init__(self, options: LocalModelOptions, store: Store | None = None) -> None:
+    def __init__(self, options: LocalModelOptions) -> None:
         if options.adapter and importlib.util.find_spec("peft") is None:
             raise MissingExtraError(f"The generator {self.kind}, of a LoRA adapter,", "train")
         self.options = options
@@ -335,13 +326,6 @@ class LocalModelGenerator(Generator):
         if options.adapter:
             check_adapter(options.adapter)
         self.context = context_length(self.folder)
-        self._store, vocabulary = store, options.vocabulary
-        self._items = open_snapshot(store, vocabulary) if store and vocabulary else None
-
-    def within(self, vocabulary: str, k_max: int) -> Self:
-        """The same generator, constrained to what a snapshot of the other side matches."""
-        options = {"vocabulary": vocabulary, "k_max": k_max}
-        return type(self)(self.options.model_copy(update=options), self._store)
 
     @cached_property
     def fingerprint(self) -> Mapping[str, object]:
@@ -358,7 +342,6 @@ class LocalModelGenerator(Generator):
             "sampling": options.sampling.model_dump(),
             "seed": options.seed,
             **({"yes_or_no": True} if options.yes_or_no else {}),
-            **(options.model_dump(include={"vocabulary", "k_max"}) if options.vocabulary else {}),
         }
 
     @cached_property

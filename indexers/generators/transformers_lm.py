@@ -17,12 +17,6 @@ from typing import Any
 
 from cogr.errors import GeneratorError
 from indexers.generators import Answer, Completion, Context, Generator, Request, batched, decided
-from indexers.generators.constraint import (
-    KeywordConstraint,
-    allowed_tokens,
-    known_keywords,
-    without_last,
-)
 from indexers.generators.model_folders import (
     Encoded,
     LocalModelGenerator,
@@ -40,8 +34,8 @@ _WINDOW_BATCHES = 8
 class TransformersOptions(LocalModelOptions):
     """Options of the kind `transformers`; see `LocalModelOptions`."""
 
-    def make(self, context: Context) -> Generator:
-        return TransformersGenerator(self, context.store)
+    def make(self, _: Context) -> Generator:
+        return TransformersGenerator(self)
 
 
 @dataclass(frozen=True)
@@ -170,8 +164,6 @@ class TransformersGenerator(LocalModelGenerator):
                 attention_mask=mask,
                 past_key_values=beginning and beginning.rows([0] * len(batch)).known,
                 generation_config=self._generation_config(new_tokens),
-                prefix_allowed_tokens_fn=self._vocabulary
-                and allowed_tokens(self._vocabulary, prompt_length),
             )
         for (request, _), row in zip(batch, written[:, prompt_length:].tolist(), strict=True):
             yield self._completion(request, row)
@@ -216,17 +208,7 @@ class TransformersGenerator(LocalModelGenerator):
         end = next((i for i, token in enumerate(row) if token in self.stops), None)
         kept = row if end is None else row[:end]
         text = self.tokenizer.decode(kept, skip_special_tokens=True)
-        if self._vocabulary is not None and end is None:
-            text = without_last(text)
         return Completion(request.id, text, tokens=len(kept), truncated=end is None)
-
-    @cached_property
-    def _vocabulary(self) -> KeywordConstraint | None:
-        if self._items is None:
-            return None
-        return KeywordConstraint(
-            known_keywords(self._items), self.tokenizer, self.stops, self.options.k_max
-        )
 
     def _generation_config(self, new_tokens: int) -> Any:
         from transformers import GenerationConfig

@@ -7,23 +7,18 @@ reach the engine, because they would stop it.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import count, islice
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator
 
 from cogr.errors import GeneratorError
-from cogr.store import Store
 from indexers.generators import Answer, Completion, Context, Failure, Generator, Request, decided
-from indexers.generators.constraint import known_keywords, without_last
 from indexers.generators.model_folders import (
     Encoded,
     LocalModelGenerator,
@@ -51,8 +46,8 @@ class VllmOptions(LocalModelOptions):
     engine: dict[str, Any] = Field(default_factory=dict)
     in_flight: int = Field(default=2048, ge=1)
 
-    def make(self, context: Context) -> Generator:
-        return VllmGenerator(self, context.store)
+    def make(self, _: Context) -> Generator:
+        return VllmGenerator(self)
 
     @field_validator("engine")
     @classmethod
@@ -73,8 +68,8 @@ class VllmGenerator(LocalModelGenerator):
     kind = "vllm"
     keeps_memory = True
 
-    def __init__(self, options: VllmOptions, store: Store | None = None) -> None:
-        super().__init__(options, store)
+    def __init__(self, options: VllmOptions) -> None:
+        super().__init__(options)
         self.context = int(options.engine.get("max_model_len", self.context))
         self._numbers = count()  # The engine accepts each only once.
 
@@ -113,10 +108,6 @@ class VllmGenerator(LocalModelGenerator):
             # Whole blocks of a prompt's beginning are shared, and the instruction has some 40
             # tokens: vLLM's 128 share none.
             arguments["block_size"] = 32
-        if options.vocabulary:
-            arguments["logits_processors"] = [
-                "indexers.generators.vllm_constraint:VocabularyProcessor"
-            ]
         if options.adapter:
             config = options.adapter / "adapter_config.json"
             rank = int(read_json(config, f"The adapter {options.adapter}")["r"])
@@ -133,28 +124,8 @@ class VllmGenerator(LocalModelGenerator):
             words = [token for tokens in self.yes_and_no for token in tokens]
             own = {"temperature": 0.0, "max_tokens": 1, "logprob_token_ids": words}
         else:
-            own = self.options.sampling.model_dump()
-            own |= {"stop_token_ids": self.stops, "extra_args": self._constraint()}
+            own = self.options.sampling.model_dump() | {"stop_token_ids": self.stops}
         return SamplingParams(**own, output_kind=RequestOutputKind.FINAL_ONLY)
-
-    def _constraint(self) -> dict[str, str] | None:
-        if self._items is None:
-            return None
-        from indexers.generators.vllm_constraint import ARGUMENT
-
-        said = {
-            "keywords": known_keywords(self._items),
-            "tokenizer": str(self.folder),
-            "ends": self.stops,
-            "k_max": self.options.k_max,
-        }
-        file = Path(self._folder.name) / "vocabulary.json"
-        file.write_text(json.dumps(said), "utf-8")
-        return {ARGUMENT: str(file)}
-
-    @cached_property
-    def _folder(self) -> tempfile.TemporaryDirectory[str]:
-        return tempfile.TemporaryDirectory(prefix="cogr-vllm-")
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         """Answers as they are finished, not in the order of the requests."""
@@ -203,10 +174,8 @@ class VllmGenerator(LocalModelGenerator):
                 for tokens in self.yes_and_no
             )
             return decided(request.id, yes, no)
-        truncated = written.finish_reason == "length"
-        cut = truncated and self._items is not None
-        text = without_last(written.text) if cut else written.text
-        return Completion(request.id, text, tokens=len(written.token_ids), truncated=truncated)
+        truncated, size = written.finish_reason == "length", len(written.token_ids)
+        return Completion(request.id, written.text, tokens=size, truncated=truncated)
 
     @cached_property
     def _adapter(self) -> Any:
@@ -220,9 +189,6 @@ class VllmGenerator(LocalModelGenerator):
         engine = self.__dict__.pop("_engine", None)
         if engine is not None:
             engine.llm_engine.engine_core.shutdown()
-        folder = self.__dict__.pop("_folder", None)
-        if folder is not None:
-            folder.cleanup()
 
 
 def on_cpu() -> bool:

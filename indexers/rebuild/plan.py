@@ -4,14 +4,12 @@ A rebuild may be killed at any moment: the next call generates only what is miss
 numbers an entity, never the texts or answers of a whole side. `indexers.rebuild.assembly` turns the
 answers into a snapshot.
 
-The prompt variants `search` and `proposals` show what one of our own retrievers proposes (paper,
-section 5.5): titles of the best items by BM25, or keywords by the ranker of `statistical`. How they
-are put into a prompt is `cogr.prompts`; which source is the settings' choice.
+Where a template has a place for search results (paper, section 5.5), a prompt shows the titles of
+the best items by BM25.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +24,6 @@ from cogr.records import (
     Entity,
     FieldType,
     Item,
-    Query,
     Side,
     self_text,
     typed,
@@ -34,9 +31,8 @@ from cogr.records import (
 )
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
-from indexers.generators import Completion, Generator, Request, batched
+from indexers.generators import Generator, Request
 from indexers.generators.cache import GenerationCache, Keys, generate_into, request_key
-from indexers.generators.statistical.generator import Statistical
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
@@ -179,14 +175,6 @@ def generate_missing(job: Job, plan: Plan, advance: Advance = lambda _: None) ->
         return generate_into(job.cache, job.side, job.generator, keyed, each)
 
 
-Proposal = tuple[str, float]
-"""A keyword, and how sure its source is of it, 0 to 1."""
-
-_VERSION = 1
-_BATCH = 64
-_SEGMENT = 2048
-
-
 def prompts_for(
     workspace: Workspace, side: Side, entities: Sequence[Entity], name: str | None = None
 ) -> PromptOf:
@@ -196,22 +184,12 @@ def prompts_for(
     Args:
         name: the generator's, where it is not that of the settings: the prompt is cut for it.
 
-    Raises MissingExtraError without the extra `statistical`, GeneratorError where nothing can be
-    learned from the labels.
+    Raises MissingExtraError without the extra `statistical`, where they are needed.
     """
     prompter = workspace.prompter(side, name)
     if not prompter.template.shows_results:
         return prompter
-    if workspace.settings.prompts.source(side) == "bm25":
-        shown = by_bm25(workspace.dataset.items, entities, SEARCH_RESULTS)
-    else:
-        with workspace.generator("query", "statistical") as generator:
-            assert isinstance(generator, Statistical)
-            proposals = by_statistical(generator, entities, SEARCH_RESULTS, workspace.store)
-        shown = {
-            id_: [f"{word} ({min(9, int(10 * sure))})" for word, sure in own]
-            for id_, own in proposals.items()
-        }
+    shown = by_bm25(workspace.dataset.items, entities, SEARCH_RESULTS)
     return lambda entity: prompter(entity, shown[entity.id])
 
 
@@ -230,42 +208,3 @@ def by_bm25(items: Sequence[Item], entities: Sequence[Entity], size: int) -> dic
         others = [self_keyword(item.title) for item in ranked if item.id != own]
         titles[entity.id] = others[:size]
     return titles
-
-
-def by_statistical(
-    generator: Statistical, entities: Sequence[Entity], size: int, store: Store
-) -> dict[str, list[Proposal]]:
-    """Keywords by `statistical`, its own choice first; it is as sure as the mean probability of
-    their owners.
-
-    For training queries they are out of fold; for items they are the items' keywords. They are
-    cached in the store, as generated keywords are, because a query takes some milliseconds.
-    """
-    made_from = {"proposals": size, "version of proposals": _VERSION}
-    cache = GenerationCache(store, {**generator.fingerprint, **made_from})
-    # The id and the text decide; there is no prompt yet.
-    keys = Keys.of(request_key(e.id, Prompt("", _text(e)), "entity") for e in entities)
-    for missing in batched(cache.missing(keys), _SEGMENT):
-        proposed = zip(
-            missing, _propose(generator, [entities[i] for i in missing], size), strict=True
-        )
-        cache.add([(keys[i], Completion(entities[i].id, json.dumps(own))) for i, own in proposed])
-    answers = cache.load(keys).answers([entity.id for entity in entities], 0)
-    return {
-        answer.id: [(text, sure) for text, sure in json.loads(answer.text)]
-        for answer in answers
-        if isinstance(answer, Completion)
-    }
-
-
-def _text(entity: Entity) -> str:
-    return f"{entity.title}\0{entity.text}" if isinstance(entity, Item) else entity.text
-
-
-def _propose(generator: Statistical, entities: Sequence[Entity], size: int) -> list[list[Proposal]]:
-    artefact, items = generator.artefact, [e for e in entities if isinstance(e, Item)]
-    queries = batched([e for e in entities if isinstance(e, Query)], _BATCH)
-    return [
-        *([(word, 1.0) for word in artefact.item_keywords(item)[:size]] for item in items),
-        *(own for batch in queries for own in artefact.proposals(batch, size)),
-    ]

@@ -27,7 +27,6 @@ from cogr.errors import SettingsError, SnapshotError
 from cogr.keywords import query_key
 from cogr.records import ProgressBar, Query, Say, self_text
 from cogr.snapshots import Manifest, Snapshot, read_set_aside
-from indexers.generators.model_folders import LocalModelGenerator
 from indexers.generators.statistical.generator import KeptFit, Statistical, options_hash
 from indexers.imports import save_queries
 from indexers.rebuild.assembly import Rebuilt
@@ -206,19 +205,7 @@ def job_of_changes(
     after: Workspace, request: RebuildRequest, parent: Snapshot, changes: Changes
 ) -> Job:
     """The job of an update, in a workspace that has the changed data set. Raises as `narrowed`."""
-    whole = _in_known_words(make_job(after, request))
-    return narrowed(_on_kept_fit(whole, parent), parent, changes)
-
-
-def _in_known_words(whole: Job) -> Job:
-    # A language model of ours writes new items in the keywords of the queries that serve. No query
-    # is written anew, so what it makes up besides would match nothing.
-    workspace, generator = whole.workspace, whole.generator
-    queries = workspace.backend.serving().get("query")
-    if whole.side == "query" or queries is None or not isinstance(generator, LocalModelGenerator):
-        return whole
-    within = generator.within(queries, workspace.settings.keywords.k_max)
-    return replace(whole, generator=within)
+    return narrowed(_on_kept_fit(make_job(after, request), parent), parent, changes)
 
 
 def _on_kept_fit(whole: Job, parent: Snapshot, items: str | None = None) -> Job:

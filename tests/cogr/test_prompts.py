@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +52,13 @@ def test_the_papers_prompts(side: Any) -> None:
     ]
 
 
-def test_variants() -> None:
-    assert Prompter(PAPER["item"].varied("title"))(SOFA).user.endswith("\nItem title: Velvet sofa")
-    search = Prompter(PAPER["query"].varied("search"))
-    assert search(Query("q", "couch"), ["Velvet sofa", "Chair"]).user.endswith(
-        "User query: couch\nSearch results: Velvet sofa; Chair"
-    )
+def with_results(template: Template) -> Template:
+    return replace(template, user=template.user + "\nSearch results: {search_results}")
+
+
+def test_search_results_stand_where_a_template_has_their_place() -> None:
+    prompt = Prompter(with_results(PAPER["query"]))(Query("q", "couch"), ["Velvet sofa", "Chair"])
+    assert prompt.user.endswith("User query: couch\nSearch results: Velvet sofa; Chair")
 
 
 def test_placeholders_in_the_data_are_data() -> None:
@@ -88,8 +89,8 @@ def test_a_bad_template_is_one_sentence(side: Any, user: str, said: str) -> None
 
 
 def test_hashes_tell_templates_apart() -> None:
-    varied = [PAPER["query"].varied("search"), *map(PAPER["item"].varied, ("title", "search"))]
-    assert len({template.hash for template in (*PAPER.values(), *varied)}) == 5
+    varied = map(with_results, PAPER.values())
+    assert len({template.hash for template in (*PAPER.values(), *varied)}) == 4
     assert Template("item", "", "{item}").hash != Template("item", " ", "{item}").hash
 
 
@@ -106,9 +107,6 @@ def test_templates_of_your_own(tmp_path: Path) -> None:
     found = read_templates(str(file))
     assert found["query"] == PAPER["query"]
     assert found["item"] == Template("item", "Du schreibst Stichwörter.", "{item}\n{description}")
-    assert found["item"].varied("title").user == "{item}"
-    assert found["item"].varied("search").user.endswith("\nSearch results: {search_results}")
-    assert found["item"].varied("full") == found["item"].varied("full").varied("full")
 
 
 @pytest.mark.parametrize(
@@ -140,9 +138,9 @@ def test_long_descriptions_and_search_results_are_cut_and_say_so() -> None:
     prompt = Prompter(PAPER["item"], 100)(long)
     assert (prompt.cut, prompt.user.count("plush")) == (True, 100)
     assert not Prompter(PAPER["item"], 100)(SOFA).cut
-    assert not Prompter(PAPER["item"].varied("title"), 100)(long).cut
+    assert not Prompter(Template("item", "", "{item}"), 100)(long).cut
     couch, results = Query("q", "couch"), ["Velvet sofa"] * 50
-    assert Prompter(PAPER["query"].varied("search"), 10)(couch, results).cut
+    assert Prompter(with_results(PAPER["query"]), 10)(couch, results).cut
     assert not Prompter(PAPER["query"], 10)(couch, results).cut
 
 

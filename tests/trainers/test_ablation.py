@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from ablation import VARIANTS, Row, ablate, main, table
+from ablation import VARIANTS, Row, ablate, main, prompts_of, table
 
 from cogr.errors import UserError
 from cogr.records import Say
@@ -61,8 +61,8 @@ def test_every_variant_is_trained_on_the_shop(config: Path, every: Rows) -> None
     frozen = {n: rounds_of(config, row)[0].frozen()["settings"] for n, row in every.items()}
     for name, setting in (
         ("transposed", "training.item.reward"),
-        ("search", "prompts.query_variant"),
-        ("no-description", "prompts.item_variant"),
+        ("search", "prompts.templates"),
+        ("no-description", "prompts.templates"),
     ):
         changed = {key for key, value in frozen[name].items() if value != frozen["full"][key]}
         assert changed == {setting}
@@ -123,9 +123,23 @@ def test_an_unknown_variant_is_one_sentence(config: Path) -> None:
         main(["-c", str(config), "--variants", "full,nonsense"])
 
 
-def test_what_a_configuration_can_not_vary_is_left_out_of_the_table(config: Path) -> None:
+def test_prompts_vary_from_templates_of_your_own(config: Path) -> None:
+    """The variant of a variant is itself, so that such a configuration has no row for it."""
+    base = Workspace.open(config)
+    query, item = (base.settings.prompts.template(side) for side in ("query", "item"))
+    both: dict[str, str] = {}
+    for name in ("no-description", "search"):
+        told = Workspace.open(config, [f"{key}={file}" for key, file in both.items()])
+        both = prompts_of(told, name)
+        assert both
+    varied = Workspace.open(config, [f"{key}={file}" for key, file in both.items()])
+    prompts = varied.settings.prompts
+    assert "{description}" in item.user
+    assert prompts.template("item").user == "{item}"
+    assert prompts.template("query").user == query.user + "\nSearch results: {search_results}"
+    assert not prompts_of(varied, "search")
     said: list[str] = []
-    own = ("prompts.item_variant=title", "prompts.query_variant=search")
+    own = [f"prompts.templates={both['prompts.templates']}"]
     assert not rows_of(config, ["no-description", "search"], *own, said=said.append)
     assert said == [
         f"{name} is left out: the configuration is this variant already"

@@ -43,7 +43,7 @@ _Sets = Mapping[str, Sequence[str]]
 
 
 def prompts_of(workspace: Workspace, side: Side, entities: Sequence[Entity]) -> list[Prompt]:
-    """The prompt of each entity, with search results where the prompt variant has them."""
+    """The prompt of each entity, with search results where the template has them."""
     return [*map(prompts_for(workspace, side, entities), entities)]
 
 
@@ -74,8 +74,6 @@ class Build:
     Attributes:
         model: a model folder in the store, or a model's name; None for generators without one.
         generator: its kind; "self" is the untrained model, by the engine of the rollouts.
-        vocabulary: the snapshot of the other side to whose keywords completions are constrained,
-            where the prompts ask for it (`PromptSettings.constrains`).
         evidence: snapshot pairs (items, queries) that `statistical` uses beside its ranker.
     """
 
@@ -84,7 +82,6 @@ class Build:
     model: str | None
     generator: str
     parent: str | None = None
-    vocabulary: str | None = None
     evidence: tuple[tuple[str, str], ...] = ()
 
 
@@ -117,16 +114,12 @@ def _kept_items(inputs: Inputs, side: Side) -> str | None:
 
 def _build(inputs: Inputs, side: Side) -> Build:
     round_, base = inputs.round, inputs.base
-    vocabulary = None
-    if side == "query":
-        vocabulary = inputs.before.items if round_.number else round_.items
     return Build(
         side,
         round_.number,
         round_.model(side),
         inputs.settings.index_by,
         parent=None if base is None else (base.queries if side == "query" else base.items),
-        vocabulary=vocabulary,
     )
 
 
@@ -171,9 +164,7 @@ def _job(workspace: Workspace, build: Build) -> Iterator[Job]:
     if build.model is not None:
         update["model"] = str(saved_folder(workspace.store, build.model) or build.model)
     own = settings.generator.of(side).model_copy(update=update)
-    options = generator_options(
-        own, build.vocabulary if settings.prompts.constrains else None, settings.keywords.k_max
-    )
+    options = generator_options(own)
     options |= {"evidence": build.evidence} if build.evidence else {}
     with make_generator(options, side, workspace.dataset, workspace.store) as writer:
         prompt = prompts_for(workspace, side, chosen)

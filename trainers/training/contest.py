@@ -232,9 +232,8 @@ def check_start(workspace: Workspace, run: Run, say: Say) -> None:
     if f1 < text + error:
         raise CheckFailedError(
             f"Not starting round 1: the SFT pair's dev F1 is {f1:.3f}, less than one standard "
-            f"error ({error:.3f}) above BM25's {text:.3f}. Use a larger model, more "
-            'training.sft epochs, or prompts.query_variant = "proposals"; cogr-train publish '
-            "statistical needs no model."
+            f"error ({error:.3f}) above BM25's {text:.3f}. Use a larger model or more "
+            "training.sft epochs; cogr-train publish statistical needs no model."
         )
 
 

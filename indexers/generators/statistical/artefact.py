@@ -97,10 +97,6 @@ def calibrate(expected: Floats64, f1: Floats64, known: Floats64 | float = 0.0) -
 
 K_MAX = 30
 
-_EXPECTATIONS = (1.0, 3.0, 10.0, 0.3)
-"""`proposals` selects S_q once for each of these factors on the expected number of relevant items.
-"""
-
 
 def item_digest(item: Item) -> str:
     """A digest of an item's text, by which a changed item is recognised."""
@@ -412,39 +408,10 @@ class Artefact:
             )
         ]
 
-    def proposals(self, queries: Sequence[Query], size: int) -> list[list[tuple[str, float]]]:
-        """S_q and runners-up of each query, `size` at most, each with the mean p of its owners.
-
-        Runners-up are the keywords that would be chosen for a larger or smaller expected number of
-        relevant items. Without earlier pairs, as `targets`.
-        """
-        proposals, alone = [], self.changed(stack=None)
-        for query, (items, p) in zip(queries, alone.probabilities(queries), strict=True):
-            best = alone.selected(query, items, p)
-            others = (alone.selected(query, items, p, share) for share in _EXPECTATIONS)
-            sets = (one.keywords for one in chain([best], others))
-            numbers = list(dict.fromkeys(chain.from_iterable(sets)))[:size]
-            dense = self._dense(items, p)
-            owners = self.keywords.writable.owners
-            proposals.append(
-                [
-                    (self.keywords.keywords[n], round(float(dense[owners(n)].mean()), 4))
-                    for n in numbers
-                ]
-            )
-        return proposals
-
     def selected(
-        self,
-        query: Query,
-        items: Ints,
-        p: Floats,
-        share: float = 1.0,
-        banned: Sequence[int] = (),
+        self, query: Query, items: Ints, p: Floats, banned: Sequence[int] = ()
     ) -> Selection:
-        """The keywords that retrieve, without `banned` ones, for `share` of the expected relevant
-        items.
-        """
+        """The keywords that retrieve, without `banned` ones."""
         # A training query's own anchor belongs to exactly its relevant items, so it must be neither
         # chosen nor counted.
         literal = self_keyword(query.text)
@@ -453,7 +420,7 @@ class Artefact:
             self._dense(items, p),
             self.keywords.writable,
             limit=K_MAX,
-            expected_relevant=share * self.expected_relevant(query, p),
+            expected_relevant=self.expected_relevant(query, p),
             forced=self.keywords.owners(literal, anchors=self.row_of(query) < 0),
             banned=banned if number < 0 else (*banned, number),
             costs=self.costs,

@@ -61,10 +61,7 @@ EVIDENCE, STACKING, JUDGE, JOINED = "evidence", "stacking", "judge", "joined"
 judge, and the snapshots that later items joined.
 """
 
-_OF_DATA = (
-    *("dataset_hash", "new", "pair_signals_digest", STACKING, JUDGE, JOINED),
-    *("vocabulary", "k_max"),  # which name the snapshot of the other side
-)
+_OF_DATA = ("dataset_hash", "new", "pair_signals_digest", STACKING, JUDGE, JOINED)
 """The keys of a fingerprint that follow from the data and from the other side."""
 
 FIGURES = ("f1_out_of_fold", "f1_hidden_topics", "f1_of_text")

