@@ -332,4 +332,4 @@ def test_time_is_linear_in_the_length(name: str) -> None:
 
     # Ten times the length may take ten times as long, with room for caches and noise; a square
     # would take a hundred.
-    assert seconds(MEGABYTE // 4) <= 30 * seconds(MEGABYTE // 40) + 0.05
+    assert seconds(MEGABYTE // 16) <= 30 * seconds(MEGABYTE // 160) + 0.02

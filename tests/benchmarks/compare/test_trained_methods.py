@@ -84,9 +84,10 @@ def test_a_trained_method_beats_its_untrained_self(
     "method",
     [
         "ripor",
-        "quester",
-        pytest.param("ance", marks=pytest.mark.drill),
-        pytest.param("deepretrieval", marks=pytest.mark.drill),
+        *(
+            pytest.param(name, marks=pytest.mark.drill)
+            for name in ("quester", "ance", "deepretrieval")
+        ),
     ],
 )
 def test_a_model_is_trained_and_opened_again(work: Path, method: str) -> None:
