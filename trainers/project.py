@@ -372,7 +372,7 @@ class Project:
         driver = self.driver(run, begin=True)
         last = driver.reach(rounds)
         status = driver.status()
-        if publish and not driver.machine and (status.choice is None or status.is_behind):
+        if publish and (status.choice is None or status.is_behind):
             name = None if status.choice else str(last.number) if last.number else "sft"
             driver.publish(name, gate=True)
             status = driver.status()

@@ -27,7 +27,6 @@ from indexers.generators.statistical.generator import DISTILLED
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage as recorded
 from indexers.workspace import Workspace
-from trainers.training import ranks
 from trainers.training.contest import (
     STATISTICAL,
     Choice,
@@ -88,7 +87,6 @@ class Driver:
         self.run = run
         self._launcher = launcher
         self._say = say
-        self.machine, _ = ranks.machine(workspace.settings.training.accelerate)
 
     def reach(self, rounds: int | None) -> Round:
         """Do SFT where it is not done, then rounds until the run has so many (None: one more than
@@ -101,8 +99,6 @@ class Driver:
         """
         if rounds is None:
             rounds = self.run.state().rounds_done + 1
-        if self.machine:
-            return self._follow(rounds)
         with self._locked("cogr-train run"):
             state, training = self.run.state(), self.workspace.settings.training
             while not state.finished or state.rounds_done < rounds:
@@ -117,13 +113,13 @@ class Driver:
         """The pair that is to serve: the best of the rounds and of their baselines on dev. None
         without dev queries.
 
-        Baselines are measured at the first call, by the first machine.
+        Baselines are measured at the first call.
         """
         workspace = self.workspace
         if workspace.settings.training.rules == "paper" or not workspace.dataset.queries.get("dev"):
             return None
-        beside = None if self.machine else measured_baselines(workspace, self.run, self._say)
-        return choose(contenders(self.run.state(), beside or known_baselines(self.run)))
+        beside = measured_baselines(workspace, self.run, self._say)
+        return choose(contenders(self.run.state(), beside))
 
     def status(self) -> RunStatus:
         """What serves now beside the chosen pair. Where the service can't be reached, what serves
@@ -179,23 +175,6 @@ class Driver:
 
     # Processes
 
-    def _follow(self, rounds: int) -> Round:
-        """What a machine that is not the first does: its part of the stages that several processes
-        do. It takes part in what the state says is next; the first machine records.
-        """
-        self.run.check(self.workspace)
-        settings, state = self.workspace.settings.training, self.run.state()
-        while not state.finished or state.rounds_done < rounds:
-            current = state.begun().unfinished
-            assert current is not None
-            if SHARED & set(stages_of_start(settings, current)):
-                failure = self._process(current, 0)
-                if failure is not None and failure.status != OUT_OF_MEMORY:
-                    raise _error(self._under_way(current), failure)
-            time.sleep(_LOOK_SECONDS)
-            state = self.run.state()
-        return state.finished[-1]
-
     def _finish(self, state: State) -> None:
         state = state.begun()
         if state != self.run.state():
@@ -232,8 +211,7 @@ class Driver:
         stages = stages_of_start(settings, current)
         shared = bool(SHARED & set(stages))
         how = (settings.processes, settings.accelerate) if shared else (1, None)
-        if not self.machine:
-            error_file(self.run).unlink(missing_ok=True)
+        error_file(self.run).unlink(missing_ok=True)
         with self._launcher.started(self.run, halvings, *how) as poll:
             for stage in stages:
                 if not self._followed(poll, current.number, stage):

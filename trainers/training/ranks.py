@@ -6,9 +6,6 @@ it. `python -m trainers.training.ranks COUNT FILE ARGUMENTS` starts so many proc
 Where one of them ends with an error or is killed, the others are ended at once, at the latest after
 `GRACE` seconds, and this module ends as the first that failed did; accelerate's own command turns
 every status into 1.
-
-Several machines do the same, each with a file of accelerate that says how many there are, which one
-it is, and where the first one is. They share the store's disk, and start from the run's state.
 """
 
 from __future__ import annotations
@@ -83,27 +80,9 @@ def barrier(folder: Path, what: str) -> None:
 
 
 def check_others(run: Path) -> None:
-    """Raise TrainingError where a process of the stage has failed, maybe on another machine; `run`
-    is the run's folder.
-    """
+    """Raise TrainingError where a process of the stage has failed; `run` is the run's folder."""
     if (run / ERROR).exists():
         raise TrainingError("Another process of this stage has failed.")
-
-
-def machine(file: str | None) -> tuple[int, int]:
-    """Which machine this one is, from 0, and of how many, by accelerate's configuration file.
-
-    Raises TrainingError for a file that can't be read.
-    """
-    if not file:
-        return 0, 1
-    import yaml
-
-    try:
-        configuration = yaml.safe_load(Path(file).read_text("utf-8"))
-        return int(configuration.get("machine_rank", 0)), int(configuration.get("num_machines", 1))
-    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
-        raise TrainingError(f"{file} is not a configuration of accelerate ({error}).") from error
 
 
 def take_one_gpu() -> None:
@@ -118,8 +97,7 @@ def launch(count: int, arguments: Sequence[str], file: str = "") -> int:
     """Start processes of a stage and wait for them.
 
     Args:
-        count: processes on all machines.
-        file: accelerate's configuration file: FSDP, machines; "" for copies of all weights.
+        file: accelerate's configuration file, such as FSDP's; "" for copies of all weights.
 
     Returns:
         0, or the exit status of the first process that failed, negative for a signal.
@@ -141,9 +119,8 @@ def launch_options(count: int, file: str) -> list[str]:
     gloo.
     """
     how = ["--config_file", file] if file else ["--multi_gpu", "--dynamo_backend", "no"]
-    if machine(file)[1] == 1:
-        how += ["--num_machines", "1", "--main_process_port", "0"]
-    return [*how, "--num_processes", str(count), "--gpu_ids", "all", "--mixed_precision", "no"]
+    how += ["--num_machines", "1", "--main_process_port", "0", "--mixed_precision", "no"]
+    return [*how, "--num_processes", str(count), "--gpu_ids", "all"]
 
 
 def die_with(parent: int) -> None:

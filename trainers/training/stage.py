@@ -243,8 +243,6 @@ def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
     assert state.unfinished is not None
     name = state.unfinished.next_stage
     assert name is not None
-    if ranks.machine(workspace.settings.training.accelerate)[1] > 1 and name.startswith("train-"):
-        halvings = ranks.gather(halvings)[0]  # The first machine counts them.
     inputs = Inputs.of(with_dev(workspace), run, state, say, halvings)
     if not ranks.is_first():
         if name in SHARED:
@@ -266,7 +264,7 @@ def _wait_while(run: Run, state: State) -> None:
     """Wait until the first process has recorded the stage. It polls the file, because collective
     operations have a time limit.
 
-    Raises TrainingError where the first process, which may be on another machine, has failed.
+    Raises TrainingError where the first process has failed.
     """
     while run.state() == state:
         time.sleep(_LOOK_SECONDS)

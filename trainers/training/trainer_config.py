@@ -18,7 +18,6 @@ from cogr.rewards import load_reward
 from cogr.settings.training import GrpoSettings, ItemsFrom, TrainingSettings
 from indexers.generators.model_folders import without_bars
 from indexers.workspace import Workspace
-from trainers.training import ranks
 from trainers.training.memory import GIB, VLLM_SHARE, Batch, Machine, shape_of
 from trainers.training.rounds import with_dev
 
@@ -49,11 +48,9 @@ def check_settings(workspace: Workspace) -> None:
                 f"training.report_to names {package}, which is not installed; run pip install "
                 f"{package}, or take it out."
             )
-    _, machines = ranks.machine(training.accelerate)
-    if training.processes % machines:
-        raise TrainingError(
-            f"training.processes is {training.processes}, which {machines} machines can't share; "
-            "it counts the processes of all of them."
+    if training.accelerate and not Path(training.accelerate).is_file():
+        raise SettingsError(
+            f"There is no file {training.accelerate}; correct training.accelerate or unset it."
         )
     workspace.store.local("runs")
     if k_max < training.sft.item_keywords:
@@ -175,12 +172,10 @@ def _refusals(settings: TrainingSettings, machine: Machine, needed: Batch | None
         yield f"{by}, but vLLM is not installed."
     if settings.index_by == "vllm" and not machine.gpus:
         yield f'{by}, which needs a GPU; without one set it to "transformers".'
-    _, machines = ranks.machine(settings.accelerate)
-    gpus = len(machine.gpus) * machines
-    if 0 < gpus < settings.processes:
-        each = f"{machines} machines like this one have" if machines > 1 else "this machine has"
+    if 0 < (gpus := len(machine.gpus)) < settings.processes:
         yield (
-            f"training.processes is {settings.processes}, but {each} {gpus} GPUs; set it to {gpus}."
+            f"training.processes is {settings.processes}, but this machine has {gpus} GPUs; set it "
+            f"to {gpus}."
         )
     has = machine.of_one(settings.processes)
     if needed is not None and needed.peak > has:

@@ -4,11 +4,7 @@ what becomes of a stage of which one process fails.
 
 from __future__ import annotations
 
-import json
 import os
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cogr.errors import TrainingError
+from cogr.errors import SettingsError, TrainingError
 from tests.shops import write_sample_part
 from tests.trainers.shop import Shop, copy_of, steps, whole
 from trainers.training import building, ranks
@@ -142,66 +138,17 @@ def test_errors_of_several_processes_are_one_sentence(
     assert run.state().unfinished == Round(number=2)
 
 
-def machines(folder: Path) -> list[Path]:
-    """The configuration of docs/training.md for each of two machines, both of which are this
-    one.
-    """
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    page = (Path(__file__).parents[3] / "docs/training.md").read_text("utf-8")
-    shown = page.partition("```yaml\n")[2].partition("```")[0]
-    shown = shown.replace("10.0.0.5", "127.0.0.1").replace("29500", str(port))
-    files = [folder / f"machine-{rank}.yaml" for rank in (0, 1)]
-    for rank, file in enumerate(files):
-        file.write_text(shown.replace("machine_rank: 0", f"machine_rank: {rank}"))
-    return files
-
-
 @pytest.mark.torch
-def test_accelerate_is_told_by_its_own_file_of_other_machines_and_of_fsdp(tmp_path: Path) -> None:
+def test_accelerate_is_told_by_its_own_file_of_fsdp(tmp_path: Path) -> None:
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
-    def read(count: int, path: Path) -> Any:
-        options = [*ranks.launch_options(count, str(path)), "-m", "some.module"]
-        return _validate_launch_command(launch_command_parser().parse_args(options))[0]
-
-    shipped = read(8, Path(__file__).parents[3] / "examples/accelerate-fsdp2.yaml")
-    assert (shipped.num_processes, shipped.use_fsdp, shipped.use_deepspeed) == (8, True, False)
-    file = machines(tmp_path)[1]
-    asked = read(16, file)
-    assert (asked.num_machines, asked.machine_rank, asked.num_processes) == (2, 1, 16)
-    assert (asked.main_process_ip, asked.multi_gpu) == ("127.0.0.1", True)
-    assert asked.main_process_port > 0
-    assert ranks.machine(str(file)) == (1, 2)
+    file = Path(__file__).parents[3] / "examples/accelerate-fsdp2.yaml"
+    options = [*ranks.launch_options(8, str(file)), "-m", "some.module"]
+    told = _validate_launch_command(launch_command_parser().parse_args(options))[0]
+    assert (told.num_processes, told.use_fsdp, told.use_deepspeed) == (8, True, False)
     shop = Shop(write_sample_part(tmp_path / "shop", items=24))
-    with pytest.raises(TrainingError, match="3.* 2 machines"):
-        check_settings(shop.workspace(f'training.accelerate="{file}"', "training.processes=3"))
-    file.write_text("- no mapping")
-    with pytest.raises(TrainingError, match="accelerate"):
-        ranks.machine(str(file))
-
-
-@pytest.mark.drill
-@pytest.mark.model
-@pytest.mark.timeout(600)
-def test_two_machines_train_one_run(tmp_path: Path) -> None:
-    """The same command on each; the second one takes part and records nothing."""
-    shop = Shop(write_sample_part(tmp_path / "shop", items=24))
-    command = [Path(sys.executable).with_name("cogr-train"), "run", "--rounds", "1", "--json"]
-    command += ["-c", str(shop.config), "--set", "training.processes=2"]
-    started = [
-        subprocess.Popen(
-            [*command, "--set", f'training.accelerate="{file}"'],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for file in reversed(machines(tmp_path))
-    ]  # fmt: skip
-    second, first = (one.communicate(timeout=500) for one in started)
-    assert [one.returncode for one in started] == [0, 0], (first[1], second[1])
-    told, other = (json.loads(out)["rounds"] for out, _ in (first, second))
-    assert told == other
-    assert len(whole(shop, "main", "training.processes=2")) == 2
-    assert "keywords, item side, 1 of 2 processes" in first[1]
+    with pytest.raises(SettingsError, match=r"no file .*training\.accelerate"):
+        check_settings(shop.workspace(f'training.accelerate="{tmp_path / "none.yaml"}"'))
 
 
 @pytest.mark.torch
