@@ -115,9 +115,6 @@ class TrainingSettings(SettingsTable):
         None,
         description="Configuration file of accelerate, such as examples/accelerate-fsdp2.yaml",
     )
-    report_to: tuple[Literal["tensorboard", "mlflow", "trackio", "wandb"], ...] = Field(
-        (), description="Where the trainer's figures are sent too; each needs its package"
-    )
     processes: int = Field(
         1, ge=1, description="Processes of one training stage, one GPU each, by accelerate"
     )

@@ -33,10 +33,7 @@ HAS_NOT = {
 MODULES = {
     "expander": "fastapi, granian, uvloop, openai, s3fs, ops.cli",
     "worker": "celery, lightgbm, openai, s3fs, ops.cli",
-    "jobs": (
-        "torch, trl, transformers, celery, lightgbm, tensorboard, jinja2, trainers.cli, "
-        "indexers.cli"
-    ),
+    "jobs": ("torch, trl, transformers, celery, lightgbm, jinja2, trainers.cli, indexers.cli"),
 }
 BASE_MEGABYTES = 125
 """Of python:3.11-slim-bookworm, for which a somewhat larger stand-in is used."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,8 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cogr.errors import TrainingError
-from cogr.records import SIDES, SPLITS, Dataset, Say, Side, Split
-from cogr.snapshots import open_snapshot
+from cogr.records import SIDES, SPLITS, Say, Side, Split
 from indexers.generators.statistical.generator import latest_facts, told_f1
 from indexers.tables import Table, require_extra, write_page
 from indexers.telemetry import logs
@@ -37,7 +35,7 @@ from trainers.training.contest import (
     serving_of,
 )
 from trainers.training.grpo import text_of
-from trainers.training.rounds import Round, Run, with_dev
+from trainers.training.rounds import Run, with_dev
 
 if TYPE_CHECKING:
     from trainers.report.figures import Figure
@@ -46,8 +44,6 @@ _SAMPLED = 8
 """How many completions of each side are shown."""
 Drawn = Mapping[str, Sequence["Figure"]]
 """Section of the page -> its figures."""
-Owners = dict[str, dict[Side, set[str]]]
-"""Keyword -> ids of the entities that have it, by side."""
 
 
 def check_extra() -> None:
@@ -63,34 +59,16 @@ class StageLog(NamedTuple):
     steps: Sequence[Mapping[str, Any]]
 
 
-class Bubble(NamedTuple):
-    """A keyword that queries with labels and items came to have (`added`), or to have no more.
-
-    Attributes:
-        p: of all pairs of a query and an item that have it, the share that is relevant.
-        r: of all relevant items of the queries that have it, the share that has it too.
-        entities: queries and items that have it.
-    """
-
-    keyword: str
-    added: bool
-    p: float
-    r: float
-    entities: int
-
-
 class Facts:
     """Everything that a report says of one run. Each fact is read when it is first asked for.
 
     Attributes:
         rounds: the finished ones; SFT is the first.
-        base: the last round that is built upon.
         splits: those that were measured, the one of the headlines first: test, else dev, else
             train.
 
     Raises:
         TrainingError: SFT is not finished.
-        SnapshotError: a snapshot is gone or broken; raised by the fact that needs it, too.
     """
 
     def __init__(self, workspace: Workspace, run: Run, say: Say = lambda _: None) -> None:
@@ -100,7 +78,7 @@ class Facts:
                 f"The run {run.name} has nothing to report yet: run cogr-train run."
             )
         self.frozen = run.frozen()
-        self.rounds, self.base = self._state.finished, self._state.base
+        self.rounds = self._state.finished
         measured = self.rounds[0].figures
         self.splits: list[Split] = [one for one in reversed(SPLITS) if one in measured]
         self._workspace = with_dev(workspace)
@@ -172,58 +150,6 @@ class Facts:
         files = sorted(self.run.folder("logs").glob("r*.parquet"))
         return {side: file for file in files for side in SIDES if file.stem.endswith(side)}
 
-    @cached_property
-    def lengths(self) -> list[Mapping[int, int]]:
-        """Round by round: words in a keyword -> number of such distinct keywords of both sides."""
-        return [Counter(len(word.split()) for word in self._owners(one)) for one in self.rounds]
-
-    @cached_property
-    def moved(self) -> Sequence[Bubble]:
-        """Keywords added and dropped from SFT to `base`; none while that is SFT, and where the data
-        are no longer the run's.
-        """
-        if not (self._same_data and self.base.number):
-            return ()
-        before, after = self._owners(self.rounds[0]), self._owners(self.base)
-        return moved(before, after, self._workspace.dataset)
-
-    def _owners(self, round_: Round) -> Owners:
-        owners: Owners = defaultdict(lambda: {"query": set(), "item": set()})
-        ids: Mapping[Side, str] = {"item": round_.items, "query": round_.queries}
-        for side, id_ in ids.items():
-            for row in open_snapshot(self.run.store, id_).rows():
-                for word in row.keywords:
-                    owners[word][side].add(row.id)
-        return owners
-
-
-# Keywords
-
-
-def moved(first: Owners, last: Owners, dataset: Dataset) -> list[Bubble]:
-    """What one pair has and the other has not, and how well each keyword matches by itself (paper,
-    section 5.4); the keywords of most entities first.
-    """
-    bubbles = [
-        bubble
-        for added, new, old in ((True, last, first), (False, first, last))
-        for word in new.keys() - old.keys()
-        if (bubble := _bubble(word, new[word], dataset, added=added)) is not None
-    ]
-    return sorted(bubbles, key=lambda one: (-one.entities, one.keyword))
-
-
-def _bubble(
-    word: str, owners: Mapping[Side, set[str]], dataset: Dataset, *, added: bool
-) -> Bubble | None:
-    items = owners["item"]
-    wanted = [dataset.relevant[id_] for id_ in owners["query"] if dataset.relevant.get(id_)]
-    if not wanted or not items:
-        return None
-    hits = sum(len(items & ids) for ids in wanted)
-    p, r = hits / (len(wanted) * len(items)), hits / sum(map(len, wanted))
-    return Bubble(word, added, p, r, len(items) + len(owners["query"]))
-
 
 # The page
 
@@ -241,7 +167,6 @@ def write_report(
     Raises:
         MissingExtraError: without the extra `report`.
         TrainingError: the run has no finished round.
-        SnapshotError: a snapshot of the run is gone or broken.
         StorageError: the file can't be written.
     """
     facts = Facts(workspace, run, say)

@@ -21,17 +21,13 @@ from matplotlib.style import context
 
 from cogr.records import SIDES
 from cogr.store import Store
-from indexers.tables import short
 from trainers.report import Facts
 from trainers.training.contest import round_name
 
 _SIZE = (6.1, 3.9)
 """Inches, near the width of a paper's text."""
-_BUBBLES, _NAMED_BUBBLES = 120, 5
-_LATIN_ENDS = 0x250
 _INK, _LINE = "#16202a", "#a0acb7"
 _COLOURS = ["#1d5fc2", "#d9730d", "#0b8f81", "#9a4fc4"]
-_LENGTHS = ("1 word", "2 words", "3 words", "4 or more")
 _STYLE: Mapping[str, Any] = {
     # Marks too, so that colour alone tells nothing apart.
     "axes.prop_cycle": f"cycler(color={_COLOURS}, marker=['o', 's', '^', 'D'])",
@@ -102,7 +98,6 @@ def draw(facts: Facts) -> dict[str, list[Figure]]:
     sections = {
         "quality": (_f1,),
         "training": (_training,),
-        "keywords": (_words, _moved),
     }
     with _style():
         return {
@@ -175,52 +170,3 @@ def _training(facts: Facts) -> Iterator[Figure]:
         _rules(axes, begun, [round_name(log.round) for log in logs])
         note = "Line: the mean of a step. Band: one standard deviation over its completions."
         yield _done(axes, f"reward-{side}", f"Reward of the {side} side", note)
-
-
-def _words(facts: Facts) -> Iterator[Figure]:
-    """How long the distinct keywords of both sides are, in words, round by round (paper, section
-    5.4).
-    """
-    axes, bottom = _axes("", "share of the distinct keywords"), np.zeros(len(facts.rounds))
-    names = [round_name(one.number) for one in facts.rounds]
-    totals = [max(1, sum(one.values())) for one in facts.lengths]
-    for least, label in enumerate(_LENGTHS, 1):
-        shares = np.array([
-            sum(n for words, n in one.items() if min(words, len(_LENGTHS)) == least) / total
-            for one, total in zip(facts.lengths, totals, strict=True)
-        ])  # fmt: skip
-        bars = axes.bar(names, shares, 0.6, bottom, label=label, alpha=0.85)
-        bottom += shares
-    means = [
-        sum(words * n for words, n in one.items()) / total
-        for one, total in zip(facts.lengths, totals, strict=True)
-    ]
-    axes.bar_label(bars, [f"{mean:.2f} words" for mean in means], padding=2, fontsize=8)
-    note = "Every keyword counts once, however many queries and items have it. Above: the mean."
-    yield _done(axes, "words", "Length of keywords", note)
-
-
-def _moved(facts: Facts) -> Iterator[Figure]:
-    """Keywords added and dropped since SFT, each by how well it matches alone (paper, section
-    5.4).
-    """
-    shown, axes = facts.moved[:_BUBBLES], _axes("recall", "precision")
-    most = max((one.entities for one in shown), default=1)
-    for kind, added in (("added", True), ("dropped", False)):
-        own = [one for one in shown if one.added == added]
-        sizes = [12 + 588 * one.entities / most for one in own]
-        if own:
-            r, p = [one.r for one in own], [one.p for one in own]
-            axes.scatter(r, p, sizes, alpha=0.35, label=kind)
-        # matplotlib's own font has Latin letters alone.
-        named = [one for one in own if max(map(ord, one.keyword)) < _LATIN_ENDS]
-        for one in named[:_NAMED_BUBBLES]:
-            word = short(one.keyword, 24)
-            axes.annotate(word, (one.r, one.p), fontsize=8, parse_math=False)
-    note = (
-        f"From SFT to {round_name(facts.base.number)}: the {len(shown):,} keywords that most "
-        "queries and items have (the area), of those that both sides have: only these match. "
-        "Precision and recall are of the pairs of a query and an item that the keyword alone "
-        "brings together."
-    )
-    yield _done(axes, "moved", "Keywords added and dropped", note)

@@ -291,11 +291,10 @@ _FREE = frozenset(
         "training.processes",
         "training.save_steps",
         "training.accelerate",
-        "training.report_to",
         "training.rollouts.by",
     }
 )
-"""Settings without influence on what is learned: places of data, memory of a step, logging."""
+"""Settings without influence on what is learned: places of data, memory of a step."""
 
 
 def frozen_settings(settings: Settings) -> dict[str, Any]:

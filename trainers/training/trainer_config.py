@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,12 +41,6 @@ def check_settings(workspace: Workspace) -> None:
     for package in ("torch", "transformers", "trl"):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError("Training", "train")
-    for package in training.report_to:
-        if importlib.util.find_spec(package) is None:
-            raise SettingsError(
-                f"training.report_to names {package}, which is not installed; run pip install "
-                f"{package}, or take it out."
-            )
     if training.accelerate and not Path(training.accelerate).is_file():
         raise SettingsError(
             f"There is no file {training.accelerate}; correct training.accelerate or unset it."
@@ -220,7 +213,7 @@ def sft_config(
         # A step's examples are sorted by length into its micro batches, of which tiny has one.
         train_sampling_strategy="random" if settings.model == "tiny" else "batch_rebalance",
         seed=settings.seed,
-        **_formats(settings, output, batch),
+        **_formats(settings, batch),
     )
 
 
@@ -277,7 +270,7 @@ def grpo_config(
         vllm_gpu_memory_utilization=VLLM_SHARE,
         vllm_max_model_length=max_model_len,
         vllm_enable_sleep_mode=True,
-        **_formats(settings, output, batch),
+        **_formats(settings, batch),
     )
 
 
@@ -292,12 +285,10 @@ def computes_in_bfloat16() -> bool:
     return bool(torch.cuda.is_available() and torch.cuda.is_bf16_supported())
 
 
-def _formats(settings: TrainingSettings, output: Path, batch: Batch) -> dict[str, Any]:
+def _formats(settings: TrainingSettings, batch: Batch) -> dict[str, Any]:
     import torch
 
-    gpu, run, stage = torch.cuda.is_available(), output.parents[2], output.parent.name
-    # Its folder `trainer` goes when the stage is done.
-    os.environ["TENSORBOARD_LOGGING_DIR"] = str(run / "logs" / "tensorboard" / stage)
+    gpu = torch.cuda.is_available()
     return {
         "bf16": computes_in_bfloat16(),
         "use_cpu": not gpu,
@@ -308,9 +299,7 @@ def _formats(settings: TrainingSettings, output: Path, batch: Batch) -> dict[str
         "save_strategy": "steps" if settings.save_steps else "no",
         "save_steps": max(1, settings.save_steps),
         "save_total_limit": 2,  # The previous checkpoint stays until the new one is complete.
-        "report_to": list(settings.report_to),
-        "project": "cogr",
-        "run_name": f"{run.name} {stage}",
+        "report_to": [],
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
         "disable_tqdm": True,

@@ -15,11 +15,9 @@ from pathlib import Path
 import pytest
 
 from cogr.errors import MissingExtraError, TrainingError
-from cogr.records import Dataset
-from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
-from trainers.report import Facts, Owners, drawn, moved, write_report
+from trainers.report import Facts, drawn, write_report
 from trainers.training.rounds import Round, Run, State
 
 
@@ -64,8 +62,6 @@ def test_it_tells_what_the_run_has_done(told: Page) -> None:
     for words in (
         "Reward of the query side",
         "Reward of the item side",
-        "Length of keywords",
-        "Keywords added and dropped",
         "F1 over training steps",
         "rejected: dev F1 0.5000 -> 0.4000",
         "round 2, step 6, item side reward item wrote 0.250 item-1 sofa 0.000 item-0 oak, teal",
@@ -73,17 +69,9 @@ def test_it_tells_what_the_run_has_done(told: Page) -> None:
         assert words in told.text
 
 
-def test_figures_of_the_page_are_those_of_the_run(world: World, facts: Facts, told: Page) -> None:
+def test_figures_of_the_page_are_those_of_the_run(facts: Facts, told: Page) -> None:
     for split in facts.splits:
         assert all(f"{one.figures[split]['f1']:.3f}" in told.text for one in facts.rounds)
-    assert len(facts.lengths) == 3
-    pair = (
-        open_snapshot(world[0].store, id_)
-        for id_ in (facts.rounds[1].items, facts.rounds[1].queries)
-    )
-    both = {word for snapshot in pair for row in snapshot.rows() for word in row.keywords}
-    assert sum(facts.lengths[1].values()) == len(both)
-    assert facts.lengths[1][1] == sum(" " not in word for word in both)
 
 
 def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(
@@ -180,28 +168,8 @@ def test_the_command_writes_a_file_without_torch(world: World, tmp_path: Path) -
     assert answer["rounds"] == 3
     names = {path.name for path in tmp_path.iterdir()}
     assert {str(tmp_path / name) for name in names} == set(answer["figures"])
-    assert {"f1.svg", "f1.png", "moved.svg"} <= names
+    assert {"f1.svg", "f1.png", "reward-item.svg"} <= names
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in tmp_path.glob("*.png"))
-
-
-def test_a_bubble_is_how_well_a_keyword_matches_by_itself() -> None:
-    def owners(**words: tuple[str, str]) -> Owners:
-        return {w: {"query": {*q.split()}, "item": {*i.split()}} for w, (q, i) in words.items()}
-
-    before = owners(old=("q1", "i1"), kept=("q1", "i1"))
-    after = owners(
-        good=("q1 q2", "i1 i2"), bad=("q1", "i2 i3"), alone=("", "i3"), unseen=("q2", "")
-    )
-    labels = {"q1": frozenset({"i1", "i2"}), "q2": frozenset({"i1"})}
-    dataset = Dataset("d", [], {}, labels, {}, "hash")
-    found = moved(before, after, dataset)
-    bubbles = {one.keyword: one for one in found}
-    assert bubbles.keys() == {"good", "bad", "old", "kept"}, "what one side alone has can't match"
-    good, bad, old = (bubbles[word] for word in ("good", "bad", "old"))
-    assert (good.added, good.p, good.r, good.entities) == (True, 3 / 4, 1.0, 4)
-    assert (bad.added, bad.p, bad.r, bad.entities) == (True, 1 / 2, 1 / 2, 3)
-    assert (old.added, old.p, old.r, old.entities) == (False, 1.0, 1 / 2, 2)
-    assert [one.keyword for one in found][:2] == ["good", "bad"]
 
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -210,8 +178,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 def test_every_figure_is_named_and_lies_on_its_canvas(facts: Facts) -> None:
     pictures = [one for made in drawn(facts).values() for one in made]
     names = {one.name for one in pictures}
-    assert len(names) == len(pictures) == 5
-    assert {"f1", "reward-item", "moved", "words"} <= names
+    assert len(names) == len(pictures) == 3
+    assert {"f1", "reward-item", "reward-query"} == names
     for one in pictures:
         root = ET.fromstring(one.inline)
         assert (root.get("role"), root.get("aria-label")) == ("img", one.title)

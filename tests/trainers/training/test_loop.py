@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -313,9 +312,6 @@ def test_a_model_whose_content_is_not_that_of_its_name_is_refused(
             build_snapshot(workspace, build)
 
 
-LACKING = next(name for name in ("wandb", "mlflow", "trackio") if find_spec(name) is None)
-
-
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("override", "sentence"),
@@ -324,8 +320,7 @@ LACKING = next(name for name in ("wandb", "mlflow", "trackio") if find_spec(name
         ("training.variant=frozen-items", r'variant is "frozen-items", but labels'),
         ("training.query.reward=nowhere:reward", "'nowhere:reward' can't be imported"),
         ("store=memory://runs", "must lie on a local disk, but the store is mem"),
-        (f'training.report_to=["{LACKING}"]', f"names {LACKING}, which is not installed"),
-        ("training.accelerate=nowhere.yaml", "nowhere.yaml is not a configuration of accelerate"),
+        ("training.accelerate=nowhere.yaml", "no file .*nowhere.yaml"),
     ],
 )
 def test_settings_that_cannot_train_are_refused(shop: Shop, override: str, sentence: str) -> None:
