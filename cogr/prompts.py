@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cogr.errors import SettingsError
+from cogr.errors import GeneratorError, SettingsError
 from cogr.records import SIDES, Entity, Side, self_text
 
 _PLACEHOLDER = re.compile(r"\{(query|item|description|search_results)\}")
@@ -170,11 +170,18 @@ def _spelled(prompt: Prompt, tokenizer: Any) -> tuple[str | list[dict[str, str]]
         return prompt.text, prompt.text
     from jinja2 import TemplateError  # the tokenizer needs it to apply any template
 
+    damaged = TemplateError, TypeError, ValueError
     try:
         return prompt.messages, _spell(prompt.messages, tokenizer)
-    except TemplateError:
-        # Some templates (Gemma 2, early Mistral) refuse a system message.
+    except damaged:
+        pass  # Some templates (Gemma 2, early Mistral) refuse a system message.
+    try:
         return prompt.merged, _spell(prompt.merged, tokenizer)
+    except damaged as error:
+        raise GeneratorError(
+            f"The chat template in {tokenizer.name_or_path} can't be used "
+            f"({str(error).splitlines()[0]}); copy it again."
+        ) from error
 
 
 def _spell(messages: list[dict[str, str]], tokenizer: Any) -> str:

@@ -13,6 +13,7 @@ import importlib.metadata
 import importlib.util
 import json
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -100,7 +101,7 @@ def resolve_model(model: str) -> Path:
         raise GeneratorError(
             f"{folder / 'config.json'} names no model_type; it is not a model's configuration."
         )
-    if not any(folder.glob("*.safetensors")):
+    if not any(file.is_file() for file in folder.glob("*.safetensors")):
         raise GeneratorError(
             f"The model folder {folder} has no weights; it needs model.safetensors (pickled "
             "weights can run anything; convert them)."
@@ -213,6 +214,55 @@ def without_bars() -> None:
     transformers.utils.logging.disable_progress_bar()
 
 
+def load_weights(folder: Path, adapter: Path | None, dtype: Any, *, learns: bool = False) -> Any:
+    """The causal language model of a folder, with its adapter, which `learns` further. Raises
+    GeneratorError where a file is damaged or weights are lacking; memory errors pass unchanged.
+    """
+    from transformers import AutoModelForCausalLM
+
+    what = f"The model {folder}{f' with the adapter {adapter}' if adapter else ''}"
+    try:
+        model, found = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+        lacking = sorted(found["missing_keys"])
+        if adapter:
+            from peft import PeftModel
+
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                model = PeftModel.from_pretrained(model, str(adapter), is_trainable=learns)
+            lacking += [one for one in map(_lacking_of, said) if one]
+    except Exception as error:  # They have no narrower class in common.
+        if is_out_of_memory(error):
+            raise
+        raise GeneratorError(f"{what} can't be loaded ({first_line(error)}).") from error
+    if lacking:  # They would be random numbers.
+        raise GeneratorError(
+            f"{what} lacks weights, such as {lacking[0]}: its configuration is of another one, or "
+            "files are missing; copy the whole folder again."
+        )
+    return model
+
+
+def _lacking_of(said: warnings.WarningMessage) -> str:
+    named = re.match(r"Found missing adapter keys[^\[]*\['([^']+)", str(said.message))
+    return named[1] if named else ""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True for the errors of Python and torch that mean that the memory of GPU or machine is used
+    up.
+    """
+    said = any(words in str(error).lower() for words in ("out of memory", "can't allocate memory"))
+    return said or isinstance(error, MemoryError)
+
+
 def load_tokenizer(folder: Path) -> Any:
     """The folder's tokenizer, left-padding, without running any code of the model's."""
     from transformers import AutoTokenizer
@@ -221,7 +271,7 @@ def load_tokenizer(folder: Path) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(
             folder, trust_remote_code=False, local_files_only=True, padding_side="left"
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # They have no narrower class in common.
         raise GeneratorError(
             f"The tokenizer in {folder} can't be loaded ({first_line(error)})."
         ) from error

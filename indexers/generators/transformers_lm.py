@@ -15,15 +15,14 @@ from itertools import groupby, takewhile
 from pathlib import Path
 from typing import Any
 
-from cogr.errors import GeneratorError
 from indexers.generators import Answer, Completion, Context, Generator, Request, batched, decided
 from indexers.generators.model_folders import (
     Encoded,
     LocalModelGenerator,
     LocalModelOptions,
-    first_line,
     has_bfloat16,
     is_small,
+    load_weights,
     without_bars,
 )
 from indexers.telemetry import prometheus
@@ -242,29 +241,13 @@ def load_causal_lm(folder: Path, adapter: Path | None) -> Any:
     sampling counts.
     """
     import torch
-    from transformers import AutoModelForCausalLM, GenerationConfig
+    from transformers import GenerationConfig
 
     without_bars()
     usable = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     device = next((name for name, there in usable.items() if there), "cpu")
     half = torch.bfloat16 if has_bfloat16(device) else torch.float16
     halves = not is_small(folder) and (has_bfloat16(device) or device == "cuda")
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=half if halves else torch.float32,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-        )
-        if adapter:
-            from peft import PeftModel
-
-            model = PeftModel.from_pretrained(model, str(adapter))
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        adapted = f" with the adapter {adapter}" if adapter else ""
-        raise GeneratorError(
-            f"The model {folder}{adapted} can't be loaded ({first_line(error)})."
-        ) from error
+    model = load_weights(folder, adapter, half if halves else torch.float32)
     model.generation_config = GenerationConfig()
     return model.to(device).eval()

@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cogr.errors import GeneratorError, StorageError, TrainingError
+from cogr.errors import StorageError, TrainingError
 from cogr.prompts import Prompt
 from cogr.records import Side
 from cogr.settings.training import TrainingSettings
@@ -30,6 +30,7 @@ from indexers.generators.model_folders import (
     digest,
     first_line,
     load_tokenizer,
+    load_weights,
     read_json,
     resolve_model,
     with_base,
@@ -38,7 +39,7 @@ from trainers.training import ranks
 from trainers.training.inputs import Inputs, Wrote
 from trainers.training.rounds import Run
 from trainers.training.step_log import StepLog
-from trainers.training.trainer_config import computes_in_bfloat16, is_out_of_memory
+from trainers.training.trainer_config import computes_in_bfloat16
 
 log = logging.getLogger(__name__)
 
@@ -59,29 +60,9 @@ def load_model(folder: Path, settings: TrainingSettings | None = None) -> Any:
     Raises GeneratorError. Out-of-memory errors pass unchanged.
     """
     import torch
-    from transformers import AutoModelForCausalLM
 
-    base, adapter = based(folder)
     frozen = settings is not None and settings.lora.rank and computes_in_bfloat16()
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            base,
-            dtype=torch.bfloat16 if frozen else torch.float32,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-        )
-        if adapter is not None:
-            from peft import PeftModel
-
-            model = PeftModel.from_pretrained(model, str(adapter), is_trainable=True)
-        return model
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        if is_out_of_memory(error):
-            raise
-        raise GeneratorError(
-            f"The model {folder} can't be loaded ({first_line(error)})."
-        ) from error
+    return load_weights(*based(folder), torch.bfloat16 if frozen else torch.float32, learns=True)
 
 
 def based(folder: Path) -> tuple[Path, Path | None]:

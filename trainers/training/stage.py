@@ -32,6 +32,7 @@ from cogr.errors import INTERRUPTED, CogrError, LockedError
 from cogr.records import Side
 from cogr.settings.training import TrainingSettings
 from cogr.store import Store, storage_errors
+from indexers.generators.model_folders import is_out_of_memory
 from indexers.telemetry import logs
 from indexers.workspace import Workspace
 from trainers.evaluation import split_figures
@@ -51,7 +52,6 @@ from trainers.training.rounds import (
     with_dev,
 )
 from trainers.training.sft import train_sft, write_targets
-from trainers.training.trainer_config import is_out_of_memory
 
 OUT_OF_MEMORY = 75
 """Exit status of a stage that ran out of memory; the driver tries it once more with half the micro

@@ -340,11 +340,3 @@ def silence(trainer: Any) -> None:
     from transformers import PrinterCallback
 
     trainer.remove_callback(PrinterCallback)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """True for the errors of Python and torch that mean that the memory of GPU or machine is used
-    up.
-    """
-    said = any(words in str(error).lower() for words in ("out of memory", "can't allocate memory"))
-    return said or isinstance(error, MemoryError)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,66 @@ def test_an_adapter_that_vllm_refuses_is_named_with_what_loads_it(
         ) as raised:
             list(made.generate(asked))
     assert str(adapter) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def _halved(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def _dangling(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("gone")
+
+
+def _configured(**changes: Any) -> Callable[[Path], None]:
+    def change(file: Path) -> None:
+        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+    return change
+
+
+LAYERS = {"num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
+DAMAGED: dict[str, tuple[str, Callable[[Path], None], str]] = {
+    "half of the weights": ("model.safetensors", _halved, "can't be loaded"),
+    "no content": ("model.safetensors", Path.touch, "can't be loaded"),
+    "weights that the hub's cache lost": ("model.safetensors", _dangling, "has no weights"),
+    "another model's configuration": (
+        "config.json",
+        _configured(**LAYERS),
+        r"lacks weights, such as model\.layers\.2\.",
+    ),
+    "a configuration of other types": ("config.json", _configured(hidden_size=None), "loaded"),
+    "half of a tokenizer": ("tokenizer.json", _halved, "The tokenizer in .* can't be loaded"),
+    "a tokenizer of no version": ("tokenizer.json", _configured(version=None), "can't be loaded"),
+    "half of a chat template": (
+        "chat_template.jinja",
+        _halved,
+        "The chat template in .* can't be used",
+    ),
+    "an adapter of more layers": (
+        "adapter/adapter_config.json",
+        _configured(target_modules=["q_proj", "v_proj", "o_proj"]),
+        r"with the adapter .* lacks weights, such as .*o_proj",
+    ),
+    "half of an adapter": ("adapter/adapter_model.safetensors", _halved, "can't be loaded"),
+}
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_or_mixed_model_is_one_sentence(damage: str, tiny: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny, tmp_path / "model")
+    options = {"kind": "transformers", "model": str(folder), "sampling": {"max_tokens": 4}}
+    name, spoil, said = DAMAGED[damage]
+    if "adapter" in damage:
+        options["adapter"] = tiny_adapter(tiny, folder / "adapter")
+    if damage == "no content":
+        (folder / name).unlink()
+    spoil(folder / name)
+    with pytest.raises(GeneratorError, match=said) as raised:
+        with make_generator(options, "query") as made:
+            list(made.generate([Request("q", Query("q", "sofa"), Prompt("", "sofa"))]))
     assert "\n" not in str(raised.value)
 
 

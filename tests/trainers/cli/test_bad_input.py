@@ -13,12 +13,12 @@ import pytest
 
 from cogr.errors import TrainingError
 from cogr.store import file_sha256
+from indexers.generators.model_folders import is_out_of_memory
 from tests.commands import Command, Ended
 from tests.shops import read_jsonl, write_jsonl
 from tests.trainers.shop import Shop
 from trainers.training.checkpoints import trainable_tokenizer
 from trainers.training.rounds import open_run
-from trainers.training.trainer_config import is_out_of_memory
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
