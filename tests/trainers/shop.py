@@ -26,9 +26,9 @@ class InThisProcess(Launcher):
     """Does stages in the process of the tests, which imports TRL only once."""
 
     @contextmanager
-    def started(self, run: Run, halvings: int = 0, *_: object) -> Iterator[Poll]:
+    def started(self, run: Run, retries: int = 0, *_: object) -> Iterator[Poll]:
         workspace = Workspace.open(self.config, self.overrides)
-        status = do_stages(workspace, run, halvings)
+        status = do_stages(workspace, run, retries)
         if not gc.get_freeze_count():
             # What TRL has imported is here to stay. Each stage collects garbage, and going through
             # all of that every time takes longer than training a model of this size.

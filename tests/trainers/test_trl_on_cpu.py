@@ -55,7 +55,7 @@ def losses(
     with pytest.MonkeyPatch.context() as patch:
         if not ours:
             leave_to_trl(patch)
-        sft.run_sft(base, prompts, targets, 2, log, training, folder, halvings=1)
+        sft.run_sft(base, prompts, targets, 2, log, training, folder, retries=2)
     return [line["loss"] for line in read_jsonl(log)]
 
 

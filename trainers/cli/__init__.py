@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Console
 from typer import Argument, Option
 
-from cogr.errors import CheckFailedError, SettingsError
+from cogr.errors import SettingsError
 from cogr.records import Split
 from indexers.cli import console
 from indexers.cli.console import (
@@ -44,22 +44,12 @@ def run_rounds(
     publish: Annotated[
         bool, Option("--publish", help="Then publish the pair chosen on dev.")
     ] = False,
-    dry_run: console.DryRunOption = False,
 ) -> None:
     """Fine-tune both sides (SFT), then do rounds up to the given number: in each, one side after
     the other is trained against the other's frozen snapshot, indexed and evaluated.
 
     Begins the run if there is none, and goes on with one that is there, also after an interruption.
-    --dry-run prints the memory to expect, and ends with 1 if training would refuse.
     """
-    if dry_run:
-        from trainers.training.trainer_config import estimate
-
-        needs = estimate(call.workspace)
-        call.show("Training here, memory in GiB", needs)
-        if needs["refused"]:
-            raise CheckFailedError("This configuration can't be trained here, see above.")
-        return
     _show(call, _project(call).train(rounds, run=run, publish=publish))
 
 

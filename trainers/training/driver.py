@@ -53,7 +53,7 @@ from trainers.training.stage import (
 )
 
 _LOOK_SECONDS = 0.1
-MAX_HALVINGS = 3
+MAX_RETRIES = 4
 _BY_STATUS: dict[int, type[CogrError]] = {1: CheckFailedError, 2: TrainingError, 3: ServiceError}
 
 
@@ -179,11 +179,11 @@ class Driver:
         state = state.begun()
         if state != self.run.state():
             self.run.save(state)
-        halvings = 0  # Of the micro batch of a stage that ran out of memory.
+        retries = 0  # Of a stage that ran out of memory.
         while (current := state.unfinished) is not None:
             before = state
             try:
-                failure = self._process(current, halvings)
+                failure = self._process(current, retries)
             except KeyboardInterrupt:
                 self._say(
                     f"{self._under_way(current)} of round {current.number} was interrupted: the "
@@ -191,17 +191,17 @@ class Driver:
                 )
                 raise
             state = self.run.state()
-            halvings = 0 if state != before else halvings
+            retries = 0 if state != before else retries
             if failure is None and state != before:
                 continue
             stage, failure = self._under_way(current), failure or StageFailure(status=0)
             again = failure.status == OUT_OF_MEMORY and stage.startswith("train-")
-            if not again or halvings == MAX_HALVINGS:
+            if not again or retries == MAX_RETRIES:
                 raise _error(stage, failure)
-            self._say(f"{stage} ran out of memory: trying again with half the micro batch")
-            halvings += 1
+            self._say(f"{stage} ran out of memory: trying again with less at once")
+            retries += 1
 
-    def _process(self, current: Round, halvings: int) -> StageFailure | None:
+    def _process(self, current: Round, retries: int) -> StageFailure | None:
         """Start one process for the next stages of a round, and report which it does. Returns its
         failure, if any.
 
@@ -212,7 +212,7 @@ class Driver:
         shared = bool(SHARED & set(stages))
         how = (settings.processes, settings.accelerate) if shared else (1, None)
         error_file(self.run).unlink(missing_ok=True)
-        with self._launcher.started(self.run, halvings, *how) as poll:
+        with self._launcher.started(self.run, retries, *how) as poll:
             for stage in stages:
                 if not self._followed(poll, current.number, stage):
                     break

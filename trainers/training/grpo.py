@@ -34,9 +34,8 @@ from trainers.training.checkpoints import (
     trainable_tokenizer,
 )
 from trainers.training.inputs import Inputs
-from trainers.training.memory import Batch
 from trainers.training.step_log import StepLog
-from trainers.training.trainer_config import grpo_config, grpo_step, set_up, silence
+from trainers.training.trainer_config import Batch, grpo_config, grpo_step, set_up, silence
 
 
 def prepare_grpo(inputs: Inputs, side: Side) -> tuple[Any, StepLog]:
@@ -57,8 +56,7 @@ def prepare_grpo(inputs: Inputs, side: Side) -> tuple[Any, StepLog]:
     tokenizer = trainable_tokenizer(base)
     longest = max(len(encode(prompt, tokenizer)) for prompt in set(prompts))
     length = longest + settings.rollouts.max_tokens
-    share = grpo_step(own, len(entities), settings)
-    batch = Batch.of(settings, share, length, inputs.halvings)
+    batch = Batch.of(settings, grpo_step(own, len(entities), settings), inputs.retries)
     learner = load_model(base, settings)
     log = StepLog(inputs.log(side), inputs.say, scored=True, whole=settings.rules == "paper")
     folder = stage_folder(inputs, side, prompts, base=model, items=inputs.before.items)

@@ -30,7 +30,7 @@ class Inputs:
 
     Attributes:
         base: the round that is built upon; None in round 0.
-        halvings: how often the micro batch is halved, after running out of memory.
+        retries: how often the stage ran out of memory.
     """
 
     workspace: Workspace
@@ -38,13 +38,13 @@ class Inputs:
     round: Round
     base: Round | None
     say: Say
-    halvings: int = 0
+    retries: int = 0
 
     @classmethod
-    def of(cls, workspace: Workspace, run: Run, state: State, say: Say, halvings: int) -> Inputs:
+    def of(cls, workspace: Workspace, run: Run, state: State, say: Say, retries: int) -> Inputs:
         """The inputs of a state's round under way."""
         assert state.unfinished is not None
-        return cls(workspace, run, state.unfinished, state.base, say, halvings)
+        return cls(workspace, run, state.unfinished, state.base, say, retries)
 
     @property
     def settings(self) -> TrainingSettings:

@@ -41,10 +41,10 @@ from trainers.training.checkpoints import (
     trainable_tokenizer,
 )
 from trainers.training.inputs import Inputs, Wrote
-from trainers.training.memory import Batch
 from trainers.training.rounds import Run, StageRecord
 from trainers.training.step_log import StepLog
 from trainers.training.trainer_config import (
+    Batch,
     items_from,
     set_up,
     sft_config,
@@ -179,7 +179,7 @@ def train_sft(inputs: Inputs, side: Side) -> Wrote:
         inputs.log(side),
         inputs.settings,
         stage_folder(inputs, side, prompts, targets=targets),
-        inputs.halvings,
+        inputs.retries,
     )
     return save_side(inputs, side, trained)
 
@@ -192,7 +192,7 @@ def run_sft(
     path: Path,
     settings: TrainingSettings,
     folder: Path,
-    halvings: int = 0,
+    retries: int = 0,
 ) -> TrainedModel:
     """Train on prompts and their keyword sets, and return the model. Step figures go to `path`,
     checkpoints to `folder`.
@@ -213,8 +213,7 @@ def run_sft(
             f"No prompt and target fit into the {context:,} tokens of {base.name}; use another "
             "model."
         )
-    length = max(len(one["input_ids"]) for one in examples)
-    batch = Batch.of(settings, sft_step(settings, len(examples)), length, halvings)
+    batch = Batch.of(settings, sft_step(settings, len(examples)), retries)
     log = StepLog(path)
     trainer = SFTTrainer(
         model=load_model(base, settings),

@@ -52,15 +52,13 @@ from trainers.training.rounds import (
     with_dev,
 )
 from trainers.training.sft import train_sft, write_targets
+from trainers.training.trainer_config import has_gpu
 
 OUT_OF_MEMORY = 75
-"""Exit status of a stage that ran out of memory; the driver tries it once more with half the micro
-batch.
-"""
+"""Exit status of a stage that ran out of memory; the driver tries it again with less at once."""
 
 _WAIT_FOR_LOCK = 10.0
 _LOOK_SECONDS = 0.1
-GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
 
 
 # The command's side
@@ -93,14 +91,14 @@ class Launcher:
     overrides: Sequence[str]
 
     def command(
-        self, run: str, halvings: int = 0, processes: int = 1, accelerate: str | None = None
+        self, run: str, retries: int = 0, processes: int = 1, accelerate: str | None = None
     ) -> list[str]:
         """The command line. Several processes are started by `ranks`, with one thread each unless
         OMP_NUM_THREADS says else. One needs no launcher, which imports torch for seconds.
         """
         config = ["--config", str(self.config)] if self.config else []
         overrides = [part for override in self.overrides for part in ("--set", override)]
-        own = ["--run", run, "--halvings", str(halvings)]
+        own = ["--run", run, "--retries", str(retries)]
         several = [ranks.__name__, str(processes), accelerate or ""]
         module = several if processes > 1 or accelerate else [ranks.STAGE]
         return [sys.executable, "-m", *module, *config, *overrides, *own]
@@ -135,9 +133,9 @@ class ForkingLauncher(Launcher):
     """
 
     @contextmanager
-    def started(self, run: Run, halvings: int = 0, *_: Any) -> Iterator[Poll]:
+    def started(self, run: Run, retries: int = 0, *_: Any) -> Iterator[Poll]:
         """As `Launcher.started`, but by a fork of the server of `forks`."""
-        process = forks().Process(target=_forked, args=(self.command(run.name, halvings)[3:],))
+        process = forks().Process(target=_forked, args=(self.command(run.name, retries)[3:],))
         process.start()
         try:
             yield lambda: process.exitcode
@@ -174,11 +172,6 @@ def stages_of_start(settings: TrainingSettings, current: Round) -> Sequence[Stag
     return left if one_start_a_round(settings) else left[:1]
 
 
-def has_gpu() -> bool:
-    """Whether a GPU's driver is here; torch need not be imported for it."""
-    return any(device.exists() for device in GPU_DEVICES)
-
-
 # The process itself
 
 
@@ -199,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", type=Path)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--run", required=True)
-    parser.add_argument("--halvings", type=int, default=0)
+    parser.add_argument("--retries", type=int, default=0)
     options = parser.parse_args(arguments)
     logs.begin()
     try:
@@ -210,10 +203,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CogrError as error:
         logs.say(str(error))
         return error.exit_status
-    return do_stages(workspace, run, options.halvings)
+    return do_stages(workspace, run, options.retries)
 
 
-def do_stages(workspace: Workspace, run: Run, halvings: int) -> int:
+def do_stages(workspace: Workspace, run: Run, retries: int) -> int:
     """Do the next stages of the round under way. Returns the exit status; an error is written to
     the run's folder.
     """
@@ -224,7 +217,7 @@ def do_stages(workspace: Workspace, run: Run, halvings: int) -> int:
     try:
         with storage_errors(workspace.store.url), _lock(workspace.store, f"stage-{run.name}"):
             for number in range(len(stages)):
-                do_next(workspace, run, 0 if number else halvings)
+                do_next(workspace, run, 0 if number else retries)
     except CogrError as error:
         return _leave(run, error.exit_status, str(error))
     except (MemoryError, RuntimeError) as error:
@@ -236,14 +229,14 @@ def do_stages(workspace: Workspace, run: Run, halvings: int) -> int:
     return 0
 
 
-def do_next(workspace: Workspace, run: Run, halvings: int) -> None:
+def do_next(workspace: Workspace, run: Run, retries: int) -> None:
     """Do the stage that is next and put it into the state."""
     state = run.state()
     say = logs.say if ranks.is_first() else lambda _: None  # Each message appears once.
     assert state.unfinished is not None
     name = state.unfinished.next_stage
     assert name is not None
-    inputs = Inputs.of(with_dev(workspace), run, state, say, halvings)
+    inputs = Inputs.of(with_dev(workspace), run, state, say, retries)
     if not ranks.is_first():
         if name in SHARED:
             WORK[name](inputs)

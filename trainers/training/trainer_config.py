@@ -1,27 +1,27 @@
-"""The set-up of training: checks before anything is loaded, the batches of a step, what a
-configuration needs (`run --dry-run`, by arithmetic, without weights), and the configurations of
-TRL's trainers.
+"""The set-up of training: checks before anything is loaded, the batches of a step, and the
+configurations of TRL's trainers.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cogr.errors import CogrError, MissingExtraError, SettingsError, TrainingError
-from cogr.records import SIDES, Side
+from cogr.errors import MissingExtraError, SettingsError, TrainingError
 from cogr.rewards import load_reward
 from cogr.settings.training import GrpoSettings, ItemsFrom, TrainingSettings
 from indexers.generators.model_folders import without_bars
 from indexers.workspace import Workspace
-from trainers.training.memory import GIB, VLLM_SHARE, Batch, Machine, shape_of
 from trainers.training.rounds import with_dev
 
-_SAMPLE = 500
-_LETTERS_A_TOKEN = 4
+GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
+VLLM_SHARE = 0.3
+"""Share of a GPU's memory that vLLM takes beside training."""
+AT_ONCE = 8
+"""Completions (examples) that a process computes at once, as TRL has it."""
 
 # What is refused
 
@@ -33,7 +33,7 @@ def check_settings(workspace: Workspace) -> None:
         TrainingError: generations, batches, budgets, adapters.
         StorageError: a store that is not on a local disk.
         SettingsError: a reward that can't be imported, item keywords from a model that can't write
-            any.
+            any, vLLM or GPUs that are not here.
         DataError: no training query has a relevant item.
         MissingExtraError: torch, transformers or trl is not installed.
     """
@@ -45,6 +45,7 @@ def check_settings(workspace: Workspace) -> None:
         raise SettingsError(
             f"There is no file {training.accelerate}; correct training.accelerate or unset it."
         )
+    _check_gpus(training)
     workspace.store.local("runs")
     if k_max < training.sft.item_keywords:
         raise TrainingError(
@@ -61,6 +62,24 @@ def check_settings(workspace: Workspace) -> None:
             grpo_step(settings, sizes[side], training)
         except TrainingError as error:
             raise TrainingError(f"training.{side}: {error}") from None
+
+
+def _check_gpus(settings: TrainingSettings) -> None:
+    by = f'training.rollouts.by is "{settings.rollouts.by}"'
+    if settings.index_by == "vllm" and importlib.util.find_spec("vllm") is None:
+        raise SettingsError(f"{by}, but vLLM is not installed; run pip install 'cogr[vllm]'.")
+    if settings.index_by == "vllm" and not has_gpu():
+        raise SettingsError(f'{by}, which needs a GPU; without one set it to "transformers".')
+    if 0 < (gpus := len([*Path("/dev").glob("nvidia[0-9]*")])) < settings.processes:
+        raise SettingsError(
+            f"training.processes is {settings.processes}, but this machine has {gpus} GPUs; set it "
+            f"to {gpus}."
+        )
+
+
+def has_gpu() -> bool:
+    """Whether a GPU's driver is here; torch need not be imported for it."""
+    return any(device.exists() for device in GPU_DEVICES)
 
 
 def items_from(settings: TrainingSettings) -> ItemsFrom:
@@ -81,6 +100,33 @@ def items_from(settings: TrainingSettings) -> ItemsFrom:
 
 
 # How a step is shared out
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How a process computes its share of an optimizer step.
+
+    Attributes:
+        micro: completions (examples) at once.
+        again: activations are computed again instead of kept (gradient checkpointing).
+    """
+
+    micro: int
+    accumulate: int
+    again: bool
+
+    @classmethod
+    def of(cls, settings: TrainingSettings, share: int, retries: int = 0) -> Batch:
+        """The largest divisor of a process's share of a step up to `AT_ONCE`; all of it for `tiny`.
+
+        Args:
+            retries: how often memory ran out: at first activations are computed again, which takes
+                a third more time, then each time half as many are computed at once.
+        """
+        most = share if settings.model == "tiny" else AT_ONCE
+        most = max(1, most >> max(0, retries - 1))
+        micro = next(size for size in range(min(share, most), 0, -1) if share % size == 0)
+        return cls(micro, share // micro, retries > 0)
 
 
 def grpo_step(side: GrpoSettings, entities: int, settings: TrainingSettings) -> int:
@@ -117,74 +163,6 @@ def sft_step(settings: TrainingSettings, examples: int) -> int:
             f"share; make it a multiple of {processes}, or lower training.processes."
         )
     return max(1, min(sft.batch_size, examples) // processes)
-
-
-# What --dry-run says
-
-
-def estimate(workspace: Workspace, machine: Machine | None = None) -> dict[str, Any]:
-    """What training needs here, or on another machine: memory in GiB, of one process. `refused` has
-    a sentence for each reason why it would stop.
-
-    Raises DataError where the data can't be read.
-    """
-    workspace = with_dev(workspace)
-    settings = workspace.settings.training
-    machine, shape = machine or Machine.here(), shape_of(settings.model)
-    needed, refused = None, list[str]()
-    try:
-        check_settings(workspace)
-    except CogrError as error:
-        refused.append(str(error))
-    if not refused and shape is not None:
-        items, queries = workspace.dataset.items, workspace.dataset.require("train")
-        sides = ((settings.item, len(items)), (settings.query, len(queries)))
-        share = max(grpo_step(side, count, settings) for side, count in sides)
-        prompt = max(_longest_prompt(workspace, side) for side in SIDES)
-        length = prompt + settings.rollouts.max_tokens
-        needed = Batch.of(settings, share, length, machine=machine)
-    refused += _refusals(settings, machine, needed)
-    result: dict[str, Any] = {"model": settings.model, "parameters": shape and shape.parameters}
-    result |= {"gpus": [_gib(gpu) for gpu in machine.gpus], "main_memory": _gib(machine.main)}
-    if needed:
-        result |= {"peak": _gib(needed.peak), "weights_gradients_moments": _gib(needed.states)}
-        result |= {"activations": _gib(needed.activations), "vllm": _gib(needed.engine)}
-        result |= {"completions_at_once": needed.micro, "activations_computed_again": needed.again}
-    # Of a model of unknown size nobody knows whether it fits.
-    fits = {"fits": not refused} if refused or shape else {}
-    return {**result, "refused": refused, **fits}
-
-
-def _gib(size: int) -> float:
-    return round(size / GIB, 1)
-
-
-def _refusals(settings: TrainingSettings, machine: Machine, needed: Batch | None) -> Iterator[str]:
-    by = f'training.rollouts.by is "{settings.rollouts.by}"'
-    if settings.index_by == "vllm" and importlib.util.find_spec("vllm") is None:
-        yield f"{by}, but vLLM is not installed."
-    if settings.index_by == "vllm" and not machine.gpus:
-        yield f'{by}, which needs a GPU; without one set it to "transformers".'
-    if 0 < (gpus := len(machine.gpus)) < settings.processes:
-        yield (
-            f"training.processes is {settings.processes}, but this machine has {gpus} GPUs; set it "
-            f"to {gpus}."
-        )
-    has = machine.of_one(settings.processes)
-    if needed is not None and needed.peak > has:
-        yield (
-            f"{'Each GPU' if machine.gpus else 'Each process'} needs about "
-            f"{needed.peak / GIB:.0f} GiB, and may take {has / GIB:.0f}; share weights "
-            "(training.accelerate), or train adapters (training.lora.rank)."
-        )
-
-
-def _longest_prompt(workspace: Workspace, side: Side) -> int:
-    """Tokens of the longest prompt of a sample, at four letters a token."""
-    prompter, dataset = workspace.prompter(side), workspace.dataset
-    entities = dataset.items if side == "item" else dataset.require("train")
-    prompts = [prompter(entity, ()) for entity in entities[:: max(1, len(entities) // _SAMPLE)]]
-    return max(len(prompt.system) + len(prompt.user) for prompt in prompts) // _LETTERS_A_TOKEN
 
 
 # Configurations of the trainers

@@ -415,11 +415,11 @@ def test_a_round_that_loses_more_dev_f1_than_the_tolerance_is_rejected() -> None
 def test_one_start_does_a_round_where_nothing_needs_one_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainers.training.stage.GPU_DEVICES", ())
+    monkeypatch.setattr("trainers.training.trainer_config.GPU_DEVICES", ())
     assert one_start_a_round(TrainingSettings())
     assert one_start_a_round(TrainingSettings(processes=2))
     assert not one_start_a_round(TrainingSettings(rollouts=RolloutSettings(by="vllm-colocate")))
-    monkeypatch.setattr("trainers.training.stage.GPU_DEVICES", (tmp_path,))
+    monkeypatch.setattr("trainers.training.trainer_config.GPU_DEVICES", (tmp_path,))
     assert not one_start_a_round(TrainingSettings())
 
 

@@ -93,13 +93,13 @@ def test_no_round_begins_from_a_pretrained_pair_that_finds_no_more_than_text(
     assert copied.said[-1].startswith("bm25: not measured. ")
 
 
-def test_out_of_memory_is_tried_again_with_half_the_micro_batch(
+def test_out_of_memory_is_tried_again_with_less_at_once(
     copied: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
 
     def crowded(inputs: Inputs) -> Wrote:
-        asked.append(inputs.halvings)
+        asked.append(inputs.retries)
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
     monkeypatch.setitem(stage.WORK, "index-query", crowded)  # type: ignore[arg-type]
@@ -112,8 +112,8 @@ def test_out_of_memory_is_tried_again_with_half_the_micro_batch(
     run.save(State(rounds=(sft, Round(number=1, stages=before))))
     with pytest.raises(TrainingError, match="train-item.* memory.* eighth"):
         copied.driver().reach(2)
-    assert asked == [0, 0, 1, 2, 3]
-    assert copied.said[-2] == "train-item ran out of memory: trying again with half the micro batch"
+    assert asked == [0, 0, 1, 2, 3, 4]
+    assert copied.said[-2] == "train-item ran out of memory: trying again with less at once"
     assert not copied.driver().run.state().rounds[1].finished
 
 

@@ -1,34 +1,29 @@
-"""`cogr-train run --dry-run`, and the arithmetic of memory that docs/training.md shows. The paper's
-configurations hold its numbers, and run with a small stand-in of the same architecture.
+"""What TRL is told, and what is computed at once. The paper's configurations hold its numbers, and
+run with a small stand-in of the same architecture.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 
 import pytest
 
+from cogr.errors import SettingsError
 from cogr.records import SIDES
 from cogr.settings import load_settings
-from cogr.settings.training import LoraSettings, RolloutSettings, TrainingSettings
+from cogr.settings.training import RolloutSettings, TrainingSettings
 from indexers.workspace import Workspace
-from tests.commands import Command
 from tests.shops import write_sample_part
 from tests.smollm2 import IS_THERE, smollm2
 from tests.trainers.shop import Shop, steps
 from trainers.tiny import tiny_model
+from trainers.training import trainer_config
 from trainers.training.building import prompts_of
-from trainers.training.memory import GIB, KNOWN, ROOM, Batch, Machine, Shape
+from trainers.training.driver import MAX_RETRIES
 from trainers.training.rounds import frozen_settings
-from trainers.training.trainer_config import estimate, grpo_config, sft_config
+from trainers.training.trainer_config import Batch, check_settings, grpo_config, sft_config
 
 ROOT = Path(__file__).parents[3]
-QWEN3_4B, QWEN3_1_7B = "Qwen/Qwen3-4B-Instruct-2507", "Qwen/Qwen3-1.7B"
-H100 = Machine((80 * GIB,) * 8, 2000 * GIB)
-
-
 EXAMPLES = ROOT / "examples"
 
 
@@ -37,122 +32,31 @@ def data_of(shop: Path) -> list[str]:
     return ['dataset.loader="jsonl"', f'dataset.path="{data}"', f'store="{store}"']
 
 
-def opened(example: str, shop: Path, *more: str) -> Workspace:
-    return Workspace.open(EXAMPLES / example, [*data_of(shop), *more])
+def test_less_is_computed_at_once_each_time_memory_runs_out() -> None:
+    def of(share: int, retries: int, model: str = "some/model") -> tuple[int, int, bool]:
+        found = Batch.of(TrainingSettings(model=model), share, retries)
+        return found.micro, found.accumulate, found.again
 
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Path:
-    return write_sample_part(tmp_path / "shop", items=60)
-
-
-def test_the_arithmetic_is_what_a_gpu_took() -> None:
-    """Peaks of GRPO by TRL on an H200, 32 completions of 512 tokens at once after prompts of 63
-    (docs/LOG.md, 2026-11-26).
-    """
-    qwen3_0_6b = Shape(1024, 28, 16, 8, 128, 3072, 151_936, tied=True)
-    for shape, took in ((qwen3_0_6b, 53.6), (KNOWN[QWEN3_1_7B], 94.7)):
-        needed = shape.states(1, 0, sharded=False) + shape.activations(32 * 575, again=False)
-        assert (needed + ROOM) / GIB == pytest.approx(took, rel=0.02)
-
-
-def test_the_table_of_the_docs_is_what_the_arithmetic_says() -> None:
-    page = (ROOT / "docs/training.md").read_text("utf-8")
-    rows = re.findall(
-        r"^\| Qwen3-(4B|1\.7B) \| (\d) \| ([^|]+) \| ([\d.]+) \| ([^|]+) \| ([^|]+) \|$",
-        page,
-        re.MULTILINE,
-    )
-    assert len(rows) == 6
-    for model, gpus, mode, *told in rows:
-        count, rank = int(gpus), 64 if mode.startswith("LoRA") else 0
-        settings = TrainingSettings(
-            model=next(name for name in KNOWN if f"-{model}" in name),
-            processes=count,
-            accelerate="fsdp.yaml" if mode == "FSDP2" else None,
-            lora=LoraSettings(rank=rank),
-        )
-        machines = [Machine((gib * GIB,) * count, 1) for gib in (80, 140)]
-        found = [Batch.of(settings, 4096 // count, 1024, 0, one) for one in machines]
-        at_once = [f"{one.micro}{', again' * one.again}" for one in found]
-        assert told == [f"{found[0].states / GIB:.1f}", *at_once]
+    tried = [of(64, retries) for retries in range(MAX_RETRIES + 1)]
+    assert tried == [(8, 8, False), (8, 8, True), (4, 16, True), (2, 32, True), (1, 64, True)]
+    assert of(63, 0) == (7, 9, False)
+    assert of(4, 4) == (1, 4, True)
+    assert [of(400, retries, "tiny") for retries in (0, 2)] == [(400, 1, False), (200, 2, True)]
 
 
 @pytest.mark.torch
-def test_vllm_counts_with_its_whole_share(shop: Path) -> None:
-    """Full copies on 79 GiB: the states fit, but vLLM can't wake beside them."""
-    machine = Machine((79 * GIB,) * 8, 2000 * GIB)
-    found = estimate(opened("paper-4b.toml", shop), machine)
-    assert found["peak"] == pytest.approx(59.9 + 0.3 * 75, rel=0.01)
-    assert any("needs about 82 GiB, and may take 75" in reason for reason in found["refused"])
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize(
-    ("example", "machine"),
-    [
-        ("paper-1.7b.toml", H100),
-        ("paper-4b.toml", Machine((140 * GIB,) * 8, 2000 * GIB)),
-        ("paper-4b-8xh100.toml", H100),
-        ("paper-4b-1xh200.toml", Machine((140 * GIB,), 500 * GIB)),
-    ],
-)
-def test_the_paper_configurations_fit_their_machines_as_they_are(
-    example: str, machine: Machine, shop: Path, monkeypatch: pytest.MonkeyPatch
+def test_vllm_and_gpus_that_are_not_here_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(ROOT)
-    refused = estimate(opened(example, shop), machine)["refused"]
-    assert not [reason for reason in refused if "not installed" not in reason]
-
-
-@pytest.mark.torch
-def test_the_micro_batch_is_the_largest_divisor_that_memory_has_room_for() -> None:
-    def of(gib: int, share: int) -> tuple[int, bool]:
-        settings, machine = TrainingSettings(model=QWEN3_1_7B), Machine((gib * GIB,), 500 * GIB)
-        found = Batch.of(settings, share, 1024, 0, machine)
-        return found.micro, found.again
-
-    assert of(80, 64) == (8, False)
-    assert of(80, 63) == (9, False)
-    assert of(80, 4) == (4, False)
-    assert of(50, 64) == (32, True)
-    assert of(20, 64) == (1, True)
-    unknown = TrainingSettings(model="some/model")
-    assert Batch.of(unknown, 64, 1024) == Batch(8, 8, True)
-    assert Batch.of(unknown, 64, 1024, 3) == Batch(1, 64, True)
-    tiny = [Batch.of(TrainingSettings(), 400, 140, halvings) for halvings in (0, 1)]
-    assert [(one.micro, one.accumulate) for one in tiny] == [(400, 1), (200, 2)]
-
-
-@pytest.mark.torch
-def test_a_model_of_unknown_size_is_not_said_to_fit(shop: Path, tmp_path: Path) -> None:
-    def said(config: dict[str, object]) -> dict[str, object]:
-        (tmp_path / "config.json").write_text(json.dumps(config))
-        return estimate(Workspace.open(shop, [f"training.model={tmp_path}"]))
-
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    sizes |= {"intermediate_size": 128, "vocab_size": 1000}
-    for whole in (sizes, {"text_config": sizes}):
-        known = said(whole)
-        assert known["parameters"]
-        assert known["fits"] is True
-    for part in ({}, {"text_config": {"hidden_size": 64}}, {"text_config": None}):
-        unknown = said(part)
-        assert unknown["parameters"] is None
-        assert "fits" not in unknown
-
-
-@pytest.mark.torch
-def test_what_would_be_refused_later_is_said_with_status_1(shop: Path, cogr_train: Command) -> None:
-    ended = cogr_train(
-        "run", "--dry-run", "-c", shop, "--json", "--set", 'training.rollouts.by="vllm-colocate"'
-    )
-    assert ended.status == 1
-    assert "can't be trained here" in ended.sentence
-    assert any("needs a GPU" in reason for reason in ended.json["refused"])
-    fits = cogr_train("run", "--dry-run", "-c", shop)
-    assert fits.status == 0, fits.err
-    assert "completions at once" in fits.out
+    shop = write_sample_part(tmp_path / "shop", items=24)
+    workspace = Workspace.open(shop, ['training.rollouts.by="vllm-colocate"'])
+    monkeypatch.setattr(trainer_config, "GPU_DEVICES", ())
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name != "vllm" or None)
+    with pytest.raises(SettingsError, match=r"vLLM is not installed; run pip install 'cogr"):
+        check_settings(workspace)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: True)
+    with pytest.raises(SettingsError, match=r'needs a GPU; .* set it to "transformers"'):
+        check_settings(workspace)
 
 
 @pytest.mark.slow
