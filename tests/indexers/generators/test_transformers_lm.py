@@ -135,3 +135,14 @@ def test_items_of_one_query_are_judged_at_once(greedy: TransformersGenerator) ->
         found = {one.id for one in judge.generate(asked)}
     assert found == {one.id for one in asked}
     assert len(read) == 2, "the instruction, and all items"
+
+
+def test_long_queries_do_not_pad_the_short_ones(greedy: TransformersGenerator) -> None:
+    judge = TransformersGenerator(greedy.options.model_copy(update={"yes_or_no": True}))
+    queries = [Query(f"q{n}", "couch " * (60 if n % 2 else 1)) for n in range(200)]
+    asked = [QueryItem(one, Item("i", "sofa", "velvet")).request(YES_OR_NO) for one in queries]
+    sizes = [len(encode(one.prompt, judge.tokenizer)) for one in asked]
+    with tokens_read(judge) as read:
+        found = {one.id: one for one in judge.generate(asked)}
+    assert found.keys() == {one.id for one in asked}
+    assert sum(read) < 3 / 4 * len(asked) * (max(sizes) - min(sizes))
