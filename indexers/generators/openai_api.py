@@ -63,7 +63,7 @@ _ABOVE_ONE = 1.01
 _UNDECIDED = "the answer has no log-probabilities"
 _FAILED_IN_A_ROW = 20
 """After so many failures the endpoint counts as unreachable."""
-_MALFORMED = (AttributeError, TypeError, LookupError, ValueError)
+_MALFORMED = (AttributeError, TypeError, LookupError, ValueError, RecursionError)
 _SAID = 300
 _TOO_LONG = ("context length", "context_length", "too long", "too many tokens", "max_model_len")
 

@@ -107,6 +107,7 @@ def test_429_and_a_lost_connection_are_asked_again() -> None:
     ("answer", "wanted"),
     [
         ((200, b"{oops"), "the answer is not a completion"),
+        ((200, b"[" * 100_000), "the answer is not a completion"),
         (
             json_answer({**completion("x"), "choices": None}),
             "the answer is not a completion (it has no choices)",

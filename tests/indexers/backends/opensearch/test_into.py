@@ -150,6 +150,30 @@ def test_nothing_that_the_team_writes_is_lost(
     assert products.place().publish([snapshot.id], lambda _: None).written == 0
 
 
+@pytest.mark.parametrize("replaced", [1, 20])
+def test_a_team_that_replaces_documents_all_the_time_stops_a_publish_only_where_they_are_many(
+    products: Products, monkeypatch: pytest.MonkeyPatch, replaced: int
+) -> None:
+    ids = [f"i{n}" for n in range(40)]
+    snapshot = frozen(products.workspace.store, "item", [Row(id_, id_, ("oak",)) for id_ in ids])
+    products.add(ids)
+    real: Callable[..., int] = foreign_field.merge_into_documents
+
+    def and_they_replace(*given: Any) -> int:
+        written = real(*given)
+        products.add(ids[:replaced])
+        return written
+
+    monkeypatch.setattr(foreign_field, "merge_into_documents", and_they_replace)
+    if replaced > 1:
+        with pytest.raises(CheckFailedError, match="20 documents .* still lacked the field"):
+            products.place().publish([snapshot.id], lambda _: None)
+        return
+    coverage = products.place().publish([snapshot.id], lambda _: None).coverage
+    assert (coverage.covered, coverage.lacking) == (39, 1)
+    assert set(products.search("oak")) == {*ids[1:]}
+
+
 def test_scores_are_the_mirrors_once_deleted_versions_are_merged_away(products: Products) -> None:
     rows = [*SHOP, *random_world(100)]
     snapshot = frozen(products.workspace.store, "item", rows)
@@ -413,7 +437,7 @@ def test_a_document_that_becomes_another_products_gets_its_keywords(
     products: Products, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two exchange their numbers, one is replaced, one gets a number that no item has: between the
-    look at a document and the write, and after it.
+    look at a document and the write, and after it. One of several products has no keywords.
     """
     cluster, name = products.cluster, f"{products.index}-sku"
     fields = {"sku": {"type": "keyword"}, "price": {"type": "integer"}}
@@ -423,12 +447,13 @@ def test_a_document_that_becomes_another_products_gets_its_keywords(
         products.workspace.store, "item", [Row(f"i{n}", f"I {n}", (f"k{n}",)) for n in range(8)]
     )
 
-    def has(id_: str, sku: str) -> None:
+    def has(id_: str, sku: str | list[str]) -> None:
         path = f"/{name}/_doc/{id_}?refresh=true"
         cluster.call("PUT", path, body={"sku": sku, "price": 1}, doing="product team")
 
     for n in range(8):
         has(f"d{n}", f"i{n}")
+    has("d8", ["i7", "i2"])
     real: Callable[..., Iterator[dict[str, Any]]] = foreign_field.scroll
 
     def exchanged(*given: Any, **wanted: Any) -> Iterator[dict[str, Any]]:
@@ -456,7 +481,7 @@ def test_a_document_that_becomes_another_products_gets_its_keywords(
 
     ForeignIndex(products.workspace).publish([snapshot.id], lambda _: None)
     wanted = {f"d{n}": [[f"k{n}", f"i {n}"]] for n in range(8)}
-    wanted |= {"d0": wanted["d1"], "d1": wanted["d0"], "d2": wanted["d7"], "d3": []}
+    wanted |= {"d0": wanted["d1"], "d1": wanted["d0"], "d2": wanted["d7"], "d3": [], "d8": []}
     assert keywords() == wanted
     # Afterwards, by updates that leave the field where it is.
     for id_, sku in (("d4", "i5"), ("d5", "i4"), ("d6", "none")):
