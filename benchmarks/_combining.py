@@ -53,16 +53,21 @@ def beside_text(text: str, clause: Any, boost: float) -> Body:
 
 
 def two_tiers(text: str, clause: Any, boost: float) -> Body:
-    """First what keywords find and what the words name, then what more the words find; counts and
-    facets are of the first.
-    """
+    """First what keywords find and what the words name, then what more the words find."""
+    first = _first(text, clause)
+    above = {"constant_score": {"filter": first["query"], "boost": 1024}}
+    return any_of(clause, weighted(words(text), boost), above)
+
+
+def _first(text: str, clause: Any) -> Body:
     every = {"multi_match": {"query": text, "fields": ["title"], "operator": "and"}}
-    first = {"bool": {"should": [clause, every]}}
-    found = any_of(
-        clause, weighted(words(text), boost), {"constant_score": {"filter": first, "boost": 1024}}
-    )
+    return any_of(clause, every)
+
+
+def counted(text: str, clause: Any) -> Body:
+    """Count and facets of the first tier."""
     brands = {"brands": {"terms": {"field": "brand"}}}
-    return {**found, "aggs": {"set": {"filter": first, "aggs": brands}}}
+    return {**_first(text, clause), "size": 0, "track_total_hits": True, "aggs": brands}
 
 
 def as_filter(text: str, clause: Any) -> Body:

@@ -15,6 +15,7 @@ keywords; `cogr.matching.mirror` searches those.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from array import array
@@ -485,24 +486,38 @@ def join_words(words: Sequence[str]) -> str:
 
 K1 = 1.5
 B = 0.75
+_ARRAYS = ("indptr", "indices", "data")
+"""As bm25s names them."""
+_TERMS = "terms.json"
 
 
+@dataclass(frozen=True)
 class WordIndex:
-    """BM25, by bm25s, over texts by number; in memory, or mapped from a folder.
+    """BM25 over texts by number, as bm25s weighs it; in memory, or mapped from a folder: searching
+    imports no bm25s, which takes a second with all that it loads.
 
-    Raises MissingExtraError without the extra `statistical`.
+    Attributes:
+        known: term -> its place in `starts`.
+        count: of texts.
+        starts: of each term's postings, one more at the end; shape (terms + 1,).
+        texts: numbers of the texts that have a term, term by term; shape (postings,).
+        postings: their scores.
     """
 
-    def __init__(self, analyser: Analyser, index: Any) -> None:
-        self._analyser, self._index = analyser, index
-        self._known: Mapping[str, int] = index.vocab_dict
-        self.count: int = index.scores["num_docs"]
+    analyser: Analyser
+    known: Mapping[str, int]
+    count: int
+    starts: _Ints
+    texts: NDArray[np.int32]
+    postings: NDArray[np.float32]
 
     @classmethod
     def of(
         cls, texts: Iterable[str], analyser: Analyser, k1: float = K1, b: float = B
     ) -> WordIndex:
-        """Index texts, streaming. Memory: 4 bytes a word, and 16 a posting."""
+        """Index texts, streaming. Memory: 4 bytes a word, and 16 a posting. Raises
+        MissingExtraError without the extra `statistical`.
+        """
         known, ends, flat = dict[str, int](), array("q", [0]), array("i")
         for text in texts:
             flat.extend(known.setdefault(term, len(known)) for term in analyser.terms(text))
@@ -511,39 +526,46 @@ class WordIndex:
         if known:
             index.index(_Corpus(_Numbers(flat, ends), known), show_progress=False)
         else:
-            nothing = {name: np.zeros(1, np.int32) for name in ("data", "indices", "indptr")}
-            index.vocab_dict, index.scores = {}, {**nothing, "num_docs": len(ends) - 1}
-            index.nonoccurrence_array = None
-        return cls(analyser, index)
+            index.scores = {name: np.zeros(1, np.int32) for name in _ARRAYS}
+        arrays = (index.scores[name] for name in _ARRAYS)
+        return cls(analyser, known, len(ends) - 1, *arrays)
 
     @classmethod
     def open(cls, folder: Path, analyser: Analyser) -> WordIndex:
         """What `save` wrote, mapped. Raises FileNotFoundError where nothing is there."""
-        return cls(analyser, _bm25s().BM25.load(folder, mmap=True, load_vocab=True))
+        noted = json.loads((folder / _TERMS).read_bytes())
+        known = {term: at for at, term in enumerate(noted["terms"])}
+        arrays = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in _ARRAYS)
+        return cls(analyser, known, noted["texts"], *arrays)
 
     def save(self, folder: Path) -> None:
-        self._index.save(folder, show_progress=False)
+        folder.mkdir()
+        for name, array_ in zip(_ARRAYS, (self.starts, self.texts, self.postings), strict=True):
+            np.save(folder / f"{name}.npy", array_)
+        noted = {"texts": self.count, "terms": [*self.known]}
+        (folder / _TERMS).write_text(json.dumps(noted), "utf-8")
 
     def scores(self, text: str) -> NDArray[np.float32]:
         """The score of every text for a query, shape (texts,); 0 where no word is in it."""
-        terms = [term for term in self._analyser.terms(text) if term in self._known]
-        if not terms:
-            return np.zeros(self.count, np.float32)
-        return np.asarray(self._index.get_scores(terms), np.float32)
+        scores = np.zeros(self.count, np.float32)
+        for term in self.analyser.terms(text):
+            if (at := self.known.get(term)) is not None:
+                found = slice(*self.starts[at : at + 2])
+                scores[self.texts[found]] += self.postings[found]
+        return scores
 
     def literal(self, text: str) -> NDArray[np.int64]:
         """Numbers of the texts that have every word of a query, stop words aside."""
-        terms = set(self._analyser.terms(text))
-        if not terms or not terms <= self._known.keys():
+        terms = set(self.analyser.terms(text))
+        if not terms or not terms <= self.known.keys():
             return np.zeros(0, np.int64)
-        starts, texts = (self._index.scores[name] for name in ("indptr", "indices"))
-        places = (self._known[term] for term in terms)
-        lists = [texts[starts[at] : starts[at + 1]].astype(np.int64) for at in places]
+        places = (self.known[term] for term in terms)
+        lists = [self.texts[slice(*self.starts[at : at + 2])].astype(np.int64) for at in places]
         return reduce(np.intersect1d, lists)
 
     @property
     def size_bytes(self) -> int:
-        return sum(self._index.scores[name].nbytes for name in ("data", "indices", "indptr"))
+        return self.starts.nbytes + self.texts.nbytes + self.postings.nbytes
 
 
 class CodeIndex(Sequence[bytes]):

@@ -348,7 +348,8 @@ def open_backend(settings: Settings, store: Store) -> Backend:
 
 def open_live(settings: Settings, backend: Backend) -> Live:
     """The same for the query expander; in memory it asks `backend`."""
-    from indexers.backends.opensearch.live import LiveCluster, bodies
+    from indexers.backends.opensearch.live import LiveCluster
+    from indexers.backends.opensearch.search import bodies
 
     if settings.backend_name == "memory":
         from indexers.backends.memory import LiveMemory

@@ -89,7 +89,7 @@ _SERVING = "memory/serving.json"
 _PAIR = TypeAdapter(dict[Side, str | None])
 _NOTE = TypeAdapter(dict[str, bool])
 _ANSWERS = pa.schema([*SCHEMA, WEIGHTS, CONFIDENCE])
-_OWNERS, _SUMS = "owners.npy", "sums.json"
+_OWNERS, _SUMS = "owners.npy", "files.json"
 INDEXES = "text_index"
 """The folder of the store that keeps indexes of items' texts."""
 _TIERS: Sequence[Tier] = ("set", "more")
@@ -128,7 +128,8 @@ class Opened:
 
     @cached_property
     def _places(self) -> Mapping[str, int]:
-        return {id_.casefold(): at for at, id_ in enumerate(self.mirror.ids)}
+        ids = self.mirror.ids.arrow.to_pylist()
+        return dict(zip(map(str.casefold, ids), range(len(ids)), strict=True))
 
     @cached_property
     def _answers(self) -> pa.Table:

@@ -19,8 +19,7 @@ from cogr.settings.indexing import KEY_PREFIX, RedisSettings
 from cogr.settings.serving import ServingSettings
 from cogr.snapshots import Row
 from indexers.backends import Entry, Pair
-from ops.expander.metrics import Metrics
-from ops.expander.upstream import MAX_IN_FLIGHT, UnavailableError, Upstream
+from ops.expander.upstream import MAX_IN_FLIGHT, Metrics, UnavailableError, Upstream
 
 CACHE_SECONDS = 86_400
 """Seconds that an answer is cached. Queries may be personal data, so it is no longer than useful.

@@ -34,9 +34,8 @@ from indexers.serving import Published, published, with_flaws
 from indexers.workspace import Workspace
 from ops.expander.cache import Cache
 from ops.expander.live_models import Models
-from ops.expander.metrics import Metrics
 from ops.expander.precomputed import QueryIndex, make_index
-from ops.expander.upstream import MAX_IN_FLIGHT, BadAnswerError, UnavailableError
+from ops.expander.upstream import MAX_IN_FLIGHT, BadAnswerError, Metrics, UnavailableError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

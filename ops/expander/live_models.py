@@ -15,8 +15,7 @@ from indexers.backends import Pair
 from indexers.generators import EndpointGenerator
 from indexers.live import MODEL_SECONDS, LiveModel, live_model
 from indexers.workspace import Workspace
-from ops.expander.metrics import Metrics
-from ops.expander.upstream import MODEL_CONCURRENCY, Upstream
+from ops.expander.upstream import MODEL_CONCURRENCY, Metrics, Upstream
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ from cogr.snapshots import Row
 from indexers.backends import Bodies, Live, Pair, open_live
 from indexers.search import Found
 from indexers.workspace import Workspace
-from ops.expander.metrics import Metrics
-from ops.expander.upstream import BadAnswerError, Upstream
+from ops.expander.upstream import BadAnswerError, Metrics, Upstream
 
 
 class QueryIndex:

@@ -1,5 +1,6 @@
 """Calls to an upstream, each with a timeout and behind a circuit breaker. Failures are counted, and
-each becomes an UnavailableError.
+each becomes an UnavailableError. And the expander's Prometheus metrics, with their names; no label
+holds a query, token or address.
 
 The breaker is the library `circuitbreaker`: after several failures in a row it is open for some
 seconds, in which no call is made; then calls try the upstream again.
@@ -9,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from circuitbreaker import CircuitBreaker
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from cogr.errors import CogrError
-from ops.expander.metrics import Metrics
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -28,6 +31,53 @@ BREAKER_FAILURES = 5
 """Failures in a row after which a breaker opens; fewer may be chance."""
 BREAKER_SECONDS = 2.0
 """Seconds that a breaker stays open, so that an upstream is used again soon after it is back."""
+
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
+
+
+class Metrics:
+    """The metrics of one process, in their own registry."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        counter = partial(Counter, namespace="cogr_expander", registry=self.registry)
+        gauge = partial(Gauge, namespace="cogr_expander", registry=self.registry)
+        self.queries = counter(
+            "queries",
+            "Queries answered, by where the keywords came from and, for none, why",
+            ("source", "reason"),
+        )
+        self.seconds = Histogram(
+            "request_seconds",
+            "Time of a POST /expand after its body was read",
+            namespace="cogr_expander",
+            registry=self.registry,
+            buckets=_SECONDS,
+        )
+        self.rejected = counter("refused", "Requests rejected, by HTTP status", ("status",))
+        self.failures = counter(
+            "upstream_failures",
+            "Failed calls of redis, opensearch, store or model, by kind of error",
+            ("upstream", "error"),
+        )
+        self.open = gauge(
+            "upstream_open", "1 while the upstream's circuit breaker is open", ("upstream",)
+        )
+        self.in_flight = gauge("in_flight", "Unknown queries being looked up now")
+        self.asked = counter("model_asked", "Queries that the model was asked")
+        self.round = gauge("round", "Round of the pair that is followed; -1 for none")
+        self.followed = gauge("pair_seen_timestamp_seconds", "When the serving pair was last seen")
+        self.coverage = gauge(
+            "coverage",
+            "Share of the documents of serving.into.index with keywords; 0 without the field",
+        )
+        self.coverage.set(math.nan)
+        self.flaws = gauge("flaws", "What is missing or wrong in the pair that serves; see /readyz")
+        self.bugs = counter("bugs", "Unexpected errors; the log has their tracebacks")
+
+    def page(self) -> bytes:
+        """The metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
 
 
 class UnavailableError(Exception):

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from indexers.telemetry.prometheus import REGISTRY
-from ops.expander.metrics import Metrics
+from ops.expander.upstream import Metrics
 from tests.charts.conftest import ROOT
 from tests.commands import program
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES

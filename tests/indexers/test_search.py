@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,6 +86,11 @@ def test_without_the_extra_the_keywords_answer_alone_and_a_note_says_so(
 ) -> None:
     workspace = serve(shop)
     monkeypatch.setitem(sys.modules, "bm25s", None)
+    # What another process has indexed is searched all the same.
+    indexed = search(workspace, "velvet anything")
+    assert (indexed.more, indexed.note) == (2, "")
+    workspace.backend.close()
+    shutil.rmtree(workspace.store.local("text_index"))
     found = search(workspace, "velvet anything")
     assert found.more == 0
     assert "pip install 'cogr[statistical]'" in found.note

@@ -13,13 +13,7 @@ from cogr.settings.serving import IntoSettings, OpenSearchSettings
 from cogr.snapshots import Row
 from indexers.backends import Bodies, Entry, Keywords, Pair, ServedSide, Words
 from indexers.backends.opensearch.client import connect_async
-from indexers.backends.opensearch.search import (
-    OWN,
-    Fields,
-    blended_body,
-    lookup_body,
-    set_body,
-)
+from indexers.backends.opensearch.search import bodies, lookup_body
 from indexers.backends.opensearch.serving import (
     ambiguous,
     count_of,
@@ -90,11 +84,6 @@ class LiveCluster:
     async def _request(self, method: str, path: str, params: Mapping[str, str], body: Any) -> Any:
         more = {**params, "request_timeout": self._seconds}
         return await self._client.transport.perform_request(method, path, params=more, body=body)
-
-
-def bodies(keywords: Keywords, words: Words, fields: Fields = OWN["item"]) -> Bodies:
-    """The query of both tiers, and that of the set alone."""
-    return blended_body(keywords, words, fields), set_body(keywords, words, fields)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

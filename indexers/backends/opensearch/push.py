@@ -80,6 +80,7 @@ _DONE_BY_OTHERS = (("create", 409), ("delete", 404), ("update", 409), ("update",
 _TRIES_ON_A_SHARD = 20
 
 Document = Mapping[str, Any]
+_Meta = Mapping[str, Any]
 
 
 def write_documents(
@@ -218,8 +219,9 @@ def push(cluster: Cluster, snapshot: Snapshot, base: Snapshot | None = None) -> 
     index has the name.
     """
     started = time.perf_counter()
-    copied = _copy_and_change(cluster, base, snapshot) if base else None
-    state = _open_index(cluster, snapshot)
+    meta = meta_of(snapshot.manifest, _analyser_of(cluster, snapshot))
+    copied = _copy_and_change(cluster, base, snapshot, meta) if base else None
+    state = _open_index(cluster, snapshot, meta)
     written = copied or 0
     if not state.complete:
         if not state.write_blocked:
@@ -237,9 +239,8 @@ def push(cluster: Cluster, snapshot: Snapshot, base: Snapshot | None = None) -> 
     return Pushed(state.name, snapshot.manifest.entities, written, time.perf_counter() - started)
 
 
-def _open_index(cluster: Cluster, snapshot: Snapshot) -> IndexState:
+def _open_index(cluster: Cluster, snapshot: Snapshot, meta: _Meta) -> IndexState:
     name = index_name(cluster.settings.prefix, snapshot.id)
-    meta = meta_of(snapshot.manifest, _analyser_of(cluster, snapshot))
     state = read_index(cluster, name)
     if state is not None and _is_stale(cluster, state, meta):
         remove_index(cluster, name)
@@ -261,7 +262,7 @@ def _analyser_of(cluster: Cluster, snapshot: Snapshot) -> str:
     return language_of(snapshot) if named == DETECT and snapshot.side == "item" else named
 
 
-def _is_stale(cluster: Cluster, state: IndexState, meta: dict[str, Any]) -> bool:
+def _is_stale(cluster: Cluster, state: IndexState, meta: _Meta) -> bool:
     if not state.snapshot:
         raise ServiceError(
             f"The index {state.name} at {cluster.url} was not written by cogr; remove it or "
@@ -328,20 +329,26 @@ _UNBLOCKED = {
 _log = logging.getLogger(__name__)
 
 
+_READ_ALIKE = ("fields", "text_analyzer", "search_text")
+"""What of the `_meta` says how an index reads its documents."""
+
+
 class _CopyError(Exception):
     """Why a snapshot can't be pushed by difference."""
 
 
-def _copy_and_change(cluster: Cluster, base: Snapshot, snapshot: Snapshot) -> int | None:
+def _copy_and_change(
+    cluster: Cluster, base: Snapshot, snapshot: Snapshot, meta: _Meta
+) -> int | None:
     name, old = (index_name(cluster.settings.prefix, one.id) for one in (snapshot, base))
     source = read_index(cluster, old)
     draft = draft_name(cluster.settings.prefix, snapshot.side)
     # An index left by a dead push, perhaps after its second clone.
     remove_index(cluster, draft)
-    if source is None or read_index(cluster, name) or not _fit(cluster, source, base, snapshot):
+    if source is None or read_index(cluster, name) or not _fit(cluster, source, base, meta):
         return None
     try:
-        written = _change_clone(cluster, source, draft, base, snapshot)
+        written = _change_clone(cluster, source, draft, base, snapshot, meta)
         # Without a refresh the clone takes three times as long.
         refresh(cluster, draft)
         block_writes(cluster, draft)
@@ -354,28 +361,31 @@ def _copy_and_change(cluster: Cluster, base: Snapshot, snapshot: Snapshot) -> in
     return written
 
 
-def _fit(cluster: Cluster, state: IndexState, base: Snapshot, snapshot: Snapshot) -> bool:
-    analyser = _analyser_of(cluster, snapshot) if snapshot.side == "item" else ""
+def _fit(cluster: Cluster, state: IndexState, base: Snapshot, meta: _Meta) -> bool:
     return (
         (state.snapshot, state.meta.get("content_hash")) == (base.id, base.manifest.content_hash)
         and (state.complete and state.verified and state.write_blocked)
         and state.shards == cluster.settings.shards
-        and state.meta.get("fields", {}) == snapshot.manifest.fields
-        and state.meta.get("text_analyzer", "") == analyser
-        and state.meta.get("search_text", False) == bool(snapshot.manifest.texts)
+        and all(state.meta.get(name) == meta.get(name) for name in _READ_ALIKE)
     )
 
 
 def _change_clone(
-    cluster: Cluster, source: IndexState, draft: str, base: Snapshot, snapshot: Snapshot
+    cluster: Cluster,
+    source: IndexState,
+    draft: str,
+    base: Snapshot,
+    snapshot: Snapshot,
+    meta: _Meta,
 ) -> int:
     changes = searched(_changes(base, snapshot), source.meta)
-    naming = {"_meta": meta_of(snapshot.manifest, _analyser_of(cluster, snapshot))}
     with ThreadPoolExecutor(1, "changes") as reader:
         # The first changes are read while the cluster copies.
         first = reader.submit(list[tuple[str, Document | None]], islice(changes, _FIRST))
         _clone(cluster, source.name, draft, _UNBLOCKED)
-        cluster.call("PUT", f"/{draft}/_mapping", body=naming, doing=f"naming the index {draft}")
+        cluster.call(
+            "PUT", f"/{draft}/_mapping", body={"_meta": meta}, doing=f"naming the index {draft}"
+        )
         return write_documents(cluster, draft, chain(first.result(), changes), replace=True)
 
 

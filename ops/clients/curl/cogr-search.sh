@@ -68,25 +68,26 @@ index=$(printf '%s' "$expansion" | jq -r --arg alias "$prefix-items" '.index // 
 status=$(
   printf '%s' "$expansion" |
     jq --arg id "$prefix-search" --arg text "$query" --argjson given "$parameters" '
-      {$id, params: (
-        ([[.keywords, .weights] | transpose[] | {keyword: .[0], weight: (.[1] // 1)}] |
+      (([[.keywords, .weights] | transpose[] | {keyword: .[0], weight: (.[1] // 1)}] |
           {weighted: map(select(.weight > 0)), without: map(select(.weight == 0).keyword)}) +
         {explain: true, text: $text[:512], text_boost} + $given +
-        ($given | if .text_query then {text_query: [.text_query]} else {} end))}' |
-    post 10 "$COGR_OPENSEARCH/$index/_search/template?search_type=dfs_query_then_fetch" 3<<END
+        ($given | if .text_query then {text_query: [.text_query]} else {} end)) |
+      {}, {$id, params: (. + {hits_only: true})},
+      {}, {$id, params: (. + {set_only: true, size: 0})}' --compact-output |
+    post 10 "$COGR_OPENSEARCH/$index/_msearch/template?search_type=dfs_query_then_fetch" 3<<END
 ${COGR_OPENSEARCH_AUTH:+user = $(quoted "${COGR_OPENSEARCH_AUTH:-}")}
 END
 )
 [ "$status" = 200 ] || fail 3 "OpenSearch can't be reached or refuses (status $status)."
-jq -e 'select(.timed_out | not) | select(._shards.failed == 0)' "$scratch" >/dev/null 2>&1 ||
+jq -e 'all(.responses[]; .status == 200 and (.timed_out | not) and ._shards.failed == 0)' "$scratch" >/dev/null 2>&1 ||
   fail 3 "OpenSearch gave no whole answer."
 # The template adds 1024 to the score of every item of the set.
-jq --argjson expansion "$expansion" '{
-  total: .aggregations.total.doc_count,
-  more: (.hits.total.value - .aggregations.total.doc_count),
-  hits: [.hits.hits[] | (.sort[-2] >= 1024) as $above | {id: ._source.item_id,
+jq --argjson expansion "$expansion" '.responses as [$found, $counts] | {
+  total: $counts.aggregations.total.doc_count,
+  more: ($found.hits.total.value - $counts.aggregations.total.doc_count),
+  hits: [$found.hits.hits[] | (.sort[-2] >= 1024) as $above | {id: ._source.item_id,
     tier: (if $above then "set" else "more" end),
     score: (.sort[-2] - (if $above then 1024 else 0 end)), source: ._source,
     matched: (.matched_queries // []), sort}],
-  aggregations: (.aggregations.set | del(.doc_count)),
+  aggregations: ($counts.aggregations.set | del(.doc_count)),
   $expansion}' "$scratch"

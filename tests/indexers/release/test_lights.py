@@ -19,6 +19,7 @@ import pytest
 from cogr.snapshots import Row
 from indexers import serving
 from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.search import TIER
 from indexers.workspace import Workspace
 from ops.expander import expander as following
 from tests.commands import Command, Ended
@@ -342,13 +343,12 @@ def test_every_command_of_the_page_runs(
             body = body.replace(f'"{{{{{name}}}}}"', json.dumps(answer[name]))
         return cluster.call("POST", f"/{alias}/_search", body=json.loads(body), doing="searching")
 
-    facets, cheapest = (asked(one) for one in blocks["json"] if "{{" in one)
-    (brand,) = facets["aggregations"]["set"]["brands"]["buckets"]
-    assert (brand["key"], brand["doc_count"]) == (
-        "ACME",
-        facets["aggregations"]["set"]["doc_count"],
-    )
+    best, facets, cheapest = (asked(one) for one in blocks["json"] if "{{" in one)
+    (brand,) = facets["aggregations"]["brands"]["buckets"]
+    assert (brand["key"], brand["doc_count"]) == ("ACME", facets["hits"]["total"]["value"])
     assert brand["doc_count"] == len(cheapest["hits"]["hits"]) > 0
+    of_set = [hit for hit in best["hits"]["hits"] if hit["_score"] >= TIER]
+    assert len(of_set) == brand["doc_count"]
     prices = [hit["sort"][0] for hit in cheapest["hits"]["hits"]]
     assert prices == sorted(prices)
     assert len(set(prices)) > 1

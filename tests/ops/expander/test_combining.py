@@ -29,6 +29,7 @@ def test_the_pages_bodies_are_those_that_are_measured(combining: ModuleType) -> 
     shown = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]
     assert [body for body in shown if "id" not in body] == [
         combining.two_tiers(TEXT, CLAUSE, 0.2),
+        combining.counted(TEXT, CLAUSE),
         combining.alone(CLAUSE),
         combining.beside_text(TEXT, CLAUSE, 2),
         combining.as_filter(TEXT, CLAUSE),

@@ -18,13 +18,12 @@ from cogr.records import SIDES
 from cogr.settings import Settings
 from cogr.snapshots import Row
 from indexers.backends import Pair, ServedSide, Words
-from indexers.backends.opensearch.search import blended_body, query_body, set_body
+from indexers.backends.opensearch.search import bodies, query_body
 from indexers.release import release
 from ops.expander.app import OneAnswer
 from ops.expander.expander import Expander, Follower, make_parts
 from ops.expander.live_models import Models
-from ops.expander.metrics import Metrics
-from ops.expander.upstream import UnavailableError, Upstream
+from ops.expander.upstream import Metrics, UnavailableError, Upstream
 from tests.commands import program
 from tests.documents import examples
 from tests.ops.expander.expander_worlds import (
@@ -108,8 +107,7 @@ def test_weights_and_confidence_come_from_the_query_snapshot(tmp_path: Path) -> 
             assert answer["weights"] == boosts
             keywords = dict(zip(answer["keywords"], boosts, strict=True))
             words = Words("green couch", beside[0])
-            assert answer["clause"] == blended_body(keywords, words)
-            assert answer["set"] == set_body(keywords, words)
+            assert (answer["clause"], answer["set"]) == bodies(keywords, words)
             found = {
                 query: (said["confidence"], said["text_boost"])
                 for query in ("green couch", "reading light", "floor", "nobody")
@@ -150,7 +148,7 @@ def test_without_keywords_the_query_alone_is_the_answer(shop: Running) -> None:
             words,
         ]
         nothing: dict[str, Any] = {"match_none": {}}
-        expected = blended_body(words, Words(query)) if words else nothing
+        expected = bodies(words, Words(query))[0] if words else nothing
         assert answer["clause"] == expected
 
 

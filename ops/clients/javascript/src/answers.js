@@ -100,21 +100,25 @@ export function fallbackExpansion(query) {
 }
 
 /**
- * From OpenSearch's words.
+ * From OpenSearch's words, for hits and for counts.
  *
- * @param {any} answer
+ * @param {any} answers
  * @param {Expansion} expansion
  * @returns {Found}
  * @throws {SearchError} they are not a whole answer
  */
-export function readFound(answer, expansion) {
-  if (!Array.isArray(answer?.hits?.hits))
-    throw new SearchError("OpenSearch's answer can't be read; check its address");
-  if (answer.timed_out || answer._shards?.failed) {
-    throw new SearchError("OpenSearch gave only a part of the answer; search again");
+export function readFound(answers, expansion) {
+  const [answer, counts] = Array.isArray(answers?.responses) ? answers.responses : [];
+  for (const one of [answer, counts]) {
+    if (one?.error)
+      throw new SearchError(`OpenSearch refuses: ${JSON.stringify(one.error).slice(0, 500)}`);
+    if (!Array.isArray(one?.hits?.hits))
+      throw new SearchError("OpenSearch's answer can't be read; check its address");
+    if (one.timed_out || one._shards?.failed)
+      throw new SearchError("OpenSearch gave only a part of the answer; search again");
   }
-  const { doc_count: _, ...aggregations } = answer.aggregations.set;
-  const total = answer.aggregations.total.doc_count;
+  const { doc_count: _, ...aggregations } = counts.aggregations.set;
+  const total = counts.aggregations.total.doc_count;
   const more = answer.hits.total.value - total;
   return { total, more, hits: answer.hits.hits.map(readHit), aggregations, expansion };
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -90,6 +91,10 @@ def test_each_role_does_its_job_and_is_refused_the_others(
     # By the stored template too, where the node has mustache.
     body = {"id": "shop-search", "params": {"keywords": ["sofa"]}}
     _, refusal = reader.cluster.try_once("POST", "/shop-items/_search/template", body)
+    assert refusal is None or refusal.status != 403
+    # And as the clients ask: by two searches of one request.
+    bodies = "".join(f"{{}}\n{json.dumps(body)}\n" for _ in range(2)).encode()
+    _, refusal = reader.cluster.try_once("POST", "/shop-items/_msearch/template", bodies)
     assert refusal is None or refusal.status != 403
     assert len(reader.cluster.call("GET", "/shop-items,shop-queries/_alias", doing="looking")) == 2
     refused(lambda: reader.push(older))

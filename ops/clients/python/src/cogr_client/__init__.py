@@ -7,6 +7,7 @@ single step runs each to its end.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -108,15 +109,18 @@ class Found:
     expansion: Expansion
 
     @classmethod
-    def read(cls, answer: Any, expansion: Expansion) -> Found:
-        """From OpenSearch's answer. Raises SearchError when it is not complete."""
+    def read(cls, answers: Any, expansion: Expansion) -> Found:
+        """From OpenSearch's answers, hits and counts. Raises SearchError for a part of them."""
         try:
-            if answer["timed_out"] or answer["_shards"]["failed"]:
-                raise SearchError("OpenSearch gave only a part of the answer; search again")
-            hits = [_hit(hit["_source"], tuple(hit["sort"]), hit) for hit in answer["hits"]["hits"]]
-            facets = dict(answer["aggregations"]["set"])
-            total, every = answer["aggregations"]["total"], answer["hits"]["total"]["value"]
-            count = total["doc_count"]
+            for answer in answers["responses"]:
+                if answer["status"] != httpx.codes.OK:
+                    raise SearchError(f"OpenSearch refuses: {answer['error']}"[:500])
+                if answer["timed_out"] or answer["_shards"]["failed"]:
+                    raise SearchError("OpenSearch gave only a part of the answer; search again")
+            first, counts = answers["responses"]
+            hits = [_hit(hit["_source"], tuple(hit["sort"]), hit) for hit in first["hits"]["hits"]]
+            facets, every = dict(counts["aggregations"]["set"]), first["hits"]["total"]["value"]
+            count = counts["aggregations"]["total"]["doc_count"]
             del facets["doc_count"]
             return cls(count, every - count, hits, facets, expansion)
         except (KeyError, TypeError, IndexError) as error:
@@ -214,14 +218,16 @@ class _Requests:
         self, opensearch: str, query: str, options: SearchOptions, expansion: Expansion
     ) -> dict[str, Any]:
         index = expansion.index or f"{self._prefix}-items"
+        given = _parameters(query, expansion, options)
+        # Hits and counts at the same time: together they take longer.
+        searches = ({**given, "hits_only": True}, {**given, "set_only": True, "size": 0})
+        lines = ({"id": f"{self._prefix}-search", "params": params} for params in searches)
         return {
             **self._searching,
-            "url": f"{opensearch.rstrip('/')}/{index}/_search/template",
+            "url": f"{opensearch.rstrip('/')}/{index}/_msearch/template",
             "params": {"search_type": "dfs_query_then_fetch"},
-            "json": {
-                "id": f"{self._prefix}-search",
-                "params": _parameters(query, expansion, options),
-            },
+            "headers": {"content-type": "application/json"},
+            "content": "".join(f"{{}}\n{json.dumps(line)}\n" for line in lines),
         }
 
 

@@ -4,6 +4,7 @@ import jakarta.json.Json;
 import jakarta.json.JsonException;
 import jakarta.json.JsonObject;
 import jakarta.json.JsonReader;
+import jakarta.json.JsonValue;
 import java.io.IOException;
 import java.io.StringReader;
 import java.net.URI;
@@ -11,6 +12,7 @@ import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.time.Duration;
+import java.util.HashMap;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ExecutionException;
@@ -22,6 +24,7 @@ import org.opensearch.client.json.JsonData;
 import org.opensearch.client.opensearch.OpenSearchClient;
 import org.opensearch.client.opensearch._types.OpenSearchException;
 import org.opensearch.client.opensearch._types.SearchType;
+import org.opensearch.client.opensearch.core.msearch_template.RequestItem;
 
 /**
  * Expands queries by the CoGR query expander and searches OpenSearch with their keywords. One
@@ -79,15 +82,17 @@ public final class CogrClient {
      */
     public Found search(String query, SearchOptions options) {
         Expansion expansion = expand(query);
-        Map<String, JsonData> parameters = options.of(query, expansion).entrySet().stream()
+        Map<String, JsonData> given = options.of(query, expansion).entrySet().stream()
                 .collect(Collectors.toMap(
                         Map.Entry::getKey, parameter -> JsonData.of(parameter.getValue())));
+        // Hits and counts at the same time: together they take longer.
+        var hits = search(given, Map.of("hits_only", JsonValue.TRUE));
+        var counts = search(given, Map.of("set_only", JsonValue.TRUE, "size", Json.createValue(0)));
         try {
             return Found.read(
-                    opensearch.searchTemplate(
+                    opensearch.msearchTemplate(
                             request -> request.index(expansion.index().orElse(prefix + "-items"))
-                                    .id(prefix + "-search")
-                                    .params(parameters)
+                                    .searchTemplates(hits, counts)
                                     .searchType(SearchType.DfsQueryThenFetch),
                             JsonData.class),
                     expansion);
@@ -96,6 +101,14 @@ public final class CogrClient {
         } catch (IOException error) {
             throw new SearchException("OpenSearch can't be reached: " + error.getMessage(), error);
         }
+    }
+
+    /** One of the searches of a request. */
+    private RequestItem search(Map<String, JsonData> given, Map<String, JsonValue> more) {
+        Map<String, JsonData> parameters = new HashMap<>(given);
+        more.forEach((name, value) -> parameters.put(name, JsonData.of(value)));
+        return RequestItem.of(item -> item.header(header -> header)
+                .body(body -> body.id(prefix + "-search").params(parameters)));
     }
 
     /** What the expander says; empty when it is away, ill or busy. */

@@ -4,7 +4,9 @@ import java.util.List;
 import java.util.Map;
 import org.opensearch.client.json.JsonData;
 import org.opensearch.client.opensearch._types.aggregations.Aggregate;
-import org.opensearch.client.opensearch.core.SearchTemplateResponse;
+import org.opensearch.client.opensearch.core.MsearchTemplateResponse;
+import org.opensearch.client.opensearch.core.SearchResponse;
+import org.opensearch.client.opensearch.core.msearch.MultiSearchResponseItem;
 
 /**
  * The answer to a search.
@@ -23,14 +25,23 @@ public record Found(
         Map<String, Aggregate> aggregations,
         Expansion expansion) {
 
-    /** From OpenSearch's words. */
-    static Found read(SearchTemplateResponse<JsonData> answer, Expansion expansion) {
-        if (answer.timedOut() || answer.shards().failed() > 0) {
+    /** From OpenSearch's words, for hits and for counts. */
+    static Found read(MsearchTemplateResponse<JsonData> answers, Expansion expansion) {
+        SearchResponse<JsonData> answer = whole(answers.responses().get(0));
+        Map<String, Aggregate> counts = whole(answers.responses().get(1)).aggregations();
+        List<Hit> hits = answer.hits().hits().stream().map(Hit::read).toList();
+        long total = counts.get("total").filter().docCount();
+        Map<String, Aggregate> facets = counts.get("set").filter().aggregations();
+        return new Found(total, answer.hits().total().value() - total, hits, facets, expansion);
+    }
+
+    private static SearchResponse<JsonData> whole(MultiSearchResponseItem<JsonData> item) {
+        if (item.isFailure()) {
+            throw new SearchException("OpenSearch refuses: " + item.failure().error().reason());
+        }
+        if (item.result().timedOut() || item.result().shards().failed() > 0) {
             throw new SearchException("OpenSearch gave only a part of the answer; search again");
         }
-        List<Hit> hits = answer.hits().hits().stream().map(Hit::read).toList();
-        long total = answer.aggregations().get("total").filter().docCount();
-        Map<String, Aggregate> facets = answer.aggregations().get("set").filter().aggregations();
-        return new Found(total, answer.hits().total().value() - total, hits, facets, expansion);
+        return item.result();
     }
 }
