@@ -2,15 +2,17 @@
 alternating, medians.
 
     python benchmarks/bench_push.py [--url http://localhost:9200] [--items 300000] [--repeat 3]
-        [--texts 60]
+        [--texts 60] [--learned]
 
 The push is timed whole: create, bulk, refresh, merge, count, write block. The baseline only
 sends and refreshes. Both sides' documents, mapping, chunk size and number of threads are the same.
 With --texts, items have titles of 6 words and texts of so many, drawn as keywords are, and another
 thing is measured: a push with the texts beside one without them, in CPU seconds of node and client,
-and the megabytes of both indexes; then searches of what was pushed (5 keywords, 3 words of an item,
-the whole answer) in turn with a team's own `multi_match` of `title^2` and `text` over the same
-items. Prints one JSON object.
+each first in turn, after one that warms the node up and is not counted, and the megabytes of both
+indexes; then searches of what was pushed (5 keywords, 3 words of an item, hits and count) in turn
+with a team's own `multi_match` of `title^2` and `text` over the same items. Keywords are as common
+as words; with --learned, as rare as those of a pair that was learned (bench_expanded_search.py).
+Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -54,14 +56,14 @@ from ops.servers import OpenSearchSpec, start, stop
 PREFIX = "cogr-bench"
 BASELINE = f"{PREFIX}-baseline"
 VOCABULARY, KEYWORDS, ZIPF = 60_000, 15, 0.8
+COMMON, LEARNED = (VOCABULARY, ZIPF), (90_000, 0.3)
+"""Different keywords, and the exponent of Zipf's law."""
 
 
-def rows(items: int, seed: int = 0) -> Iterator[Row]:
-    """Items with 15 distinct keywords of two words each, drawn by Zipf's law (exponent 0.8) from a
-    vocabulary of 60,000.
-    """
-    draw = np.random.default_rng(seed)
-    odds = np.arange(1, VOCABULARY + 1) ** -ZIPF
+def rows(items: int, seed: int = 0, law: tuple[int, float] = COMMON) -> Iterator[Row]:
+    """Items with 15 distinct keywords of two words each, drawn by Zipf's law."""
+    draw, (vocabulary, exponent) = np.random.default_rng(seed), law
+    odds = np.arange(1, vocabulary + 1) ** -exponent
     cumulative = np.cumsum(odds / odds.sum())
     for number in range(items):
         drawn = np.searchsorted(cumulative, draw.random(2 * KEYWORDS))
@@ -75,7 +77,9 @@ _SYLLABLES = {48 + digit: "bcdfgklmnp"[digit] + "aeiou"[digit % 5] for digit in 
 # Words of letters alone: in `wo12rd` an index of CoGR reads three, of which each item has two.
 
 
-def with_texts(store: Store, items: int, words: int, *, kept: bool) -> Snapshot:
+def with_texts(
+    store: Store, items: int, words: int, law: tuple[int, float] = COMMON, *, kept: bool
+) -> Snapshot:
     """A snapshot of items with such titles, and with texts where they are `kept`."""
     draw = np.random.default_rng(1)
     odds = np.arange(1, VOCABULARY + 1) ** -ZIPF
@@ -88,7 +92,7 @@ def with_texts(store: Store, items: int, words: int, *, kept: bool) -> Snapshot:
     with TextsWriter(store) as writer:
 
         def titled() -> Iterator[Row]:
-            for row in rows(items):
+            for row in rows(items, law=law):
                 title, text = drawn(6), drawn(words)
                 yield replace(row, text=title, body=writer.add([text])[0] if kept else "")
 
@@ -97,19 +101,23 @@ def with_texts(store: Store, items: int, words: int, *, kept: bool) -> Snapshot:
 
 
 SEARCHES = 300
+WARM_UP = 20_000
 TEAM = f"{PREFIX}-team"
 
 
-def beside_texts(cluster: Cluster, items: int, words: int, repeat: int) -> dict[str, Any]:
+def beside_texts(
+    cluster: Cluster, items: int, words: int, repeat: int, law: tuple[int, float]
+) -> dict[str, Any]:
     """Pushes with texts and without, in turn, and searches."""
     found: dict[str, Any] = {"items": items, "words": words}
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
         kinds = {"titles": False, "texts": True}
-        made = {name: with_texts(store, items, words, kept=kept) for name, kept in kinds.items()}
+        made = {n: with_texts(store, items, words, law, kept=kept) for n, kept in kinds.items()}
+        timed_push(cluster, with_texts(store, min(items, WARM_UP), words, kept=True))
         times: dict[str, list[float]] = {name: [] for name in made}
-        for _ in range(repeat):
-            for name, snapshot in made.items():
+        for number in range(repeat):
+            for name, snapshot in [*made.items()][:: 1 if number % 2 else -1]:
                 before = cpu_seconds(cluster)
                 pushed = push(cluster, snapshot)
                 times[name].append(cpu_seconds(cluster) - before)
@@ -240,11 +248,14 @@ def main() -> None:
         help="opensearch.text_analyzer",
     )
     parser.add_argument("--texts", type=int, default=0, metavar="WORDS")
+    parser.add_argument("--learned", action="store_true")
     options = parser.parse_args()
     with node(options.url) as url:
         if options.texts:
             cluster = Cluster(OpenSearchSettings(url=url, prefix=PREFIX))
-            print(json.dumps(beside_texts(cluster, options.items, options.texts, options.repeat)))
+            law = LEARNED if options.learned else COMMON
+            asked = (options.items, options.texts, options.repeat, law)
+            print(json.dumps(beside_texts(cluster, *asked)))
             return
         measure(url, options.items, options.repeat, options.text_analyzer)
 

@@ -540,7 +540,8 @@ class WordIndex:
 
     def save(self, folder: Path) -> None:
         folder.mkdir()
-        for name, array_ in zip(_ARRAYS, (self.starts, self.texts, self.postings), strict=True):
+        arrays: Sequence[NDArray[Any]] = (self.starts, self.texts, self.postings)
+        for name, array_ in zip(_ARRAYS, arrays, strict=True):
             np.save(folder / f"{name}.npy", array_)
         noted = {"texts": self.count, "terms": [*self.known]}
         (folder / _TERMS).write_text(json.dumps(noted), "utf-8")
