@@ -226,14 +226,11 @@ def split_figures(
 # Items that came later
 
 
-def new_items(
-    workspace: Workspace, share: float, split: Split, generator: str | None = None
-) -> Iterator[dict[str, Any]]:
+def new_items(workspace: Workspace, share: float, split: Split) -> Iterator[dict[str, Any]]:
     """The figures after an update of the items, then those after both sides were written again.
 
     Args:
         share: of all items, those that are new, by a hash of their ids.
-        generator: of both sides; those of the settings where it is None.
 
     Raises:
         DataError: the split is empty, no item is new, or none of the new ones is relevant.
@@ -243,7 +240,7 @@ def new_items(
     queries, new = dataset.require(split), checked_new(dataset, share)
     before = Changes("item", {}, new).applied_to(dataset)
     changes = Changes("item", {i.id: i for i in dataset.items if i.id in new}, frozenset())
-    items, asked = (RebuildRequest(side, generator) for side in ("item", "query"))
+    items, asked = (RebuildRequest(side) for side in ("item", "query"))
     with TemporaryDirectory(prefix="cogr-new-items-") as folder:
         own = workspace.into("").settings
         settings = own.model_copy(update={"store": folder, "backend": "memory"})

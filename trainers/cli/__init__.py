@@ -115,9 +115,6 @@ def _report(
         Path | None,
         Option("-o", "--out", help="File to write; report.html in the run's folder by default."),
     ] = None,
-    figures: Annotated[
-        Path | None, Option(help="Also write every figure to this folder, as SVG and PNG.")
-    ] = None,
 ) -> None:
     """Write an HTML report of a run: one file, no network. Needs no torch."""
     from trainers.report import check_extra, write_report
@@ -126,10 +123,10 @@ def _report(
     check_extra()
     opened = open_run(call.workspace, run)
     file = out or opened.folder() / "report.html"
-    written = write_report(call.workspace, opened, file, console.note, figures)
+    write_report(call.workspace, opened, file, console.note)
     payload = {"run": opened.name, "report": file, "bytes": file.stat().st_size}
-    payload |= {"rounds": len(opened.state().finished), "figures": written[1:]}
-    call.show("Report, to open in a browser", payload, hide="" if figures else "figures")
+    payload |= {"rounds": len(opened.state().finished)}
+    call.show("Report, to open in a browser", payload)
 
 
 def _project(call: Call) -> Project:

@@ -12,12 +12,11 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
 from cogr.errors import TrainingError, UserError
-from cogr.metrics import MEASURES, measures_of, sets_of
+from cogr.metrics import MEASURES, measures_of
 from cogr.records import Say, Split
 from cogr.settings import read_flag
 from cogr.store import Store, storage_errors
@@ -58,7 +57,6 @@ GENERATORS = ("extractive", "statistical")
 SEARCHES = ("metal bookshelf", "armchair small", "wicker workstation", "Sofa rustikal", "实木 书桌")
 """Test queries to show, in the shop's three languages."""
 HITS = 3
-_NEW_SHARE = 0.2
 _COLUMNS = {
     "name": ("", 0),
     **{key: (heading, MEASURES[key].digits) for key, heading in measures_of("rounds").items()},
@@ -139,7 +137,6 @@ def run_demo(
         "split": SPLIT,
         "queries": len(workspace.dataset.require(SPLIT)),
         "rows": shop.rows,
-        "new_items": shop.new,
         "serving": choice.chosen.name,
         "why": choice.reason(),
     }
@@ -205,25 +202,18 @@ class Shop:
     Attributes:
         rows: figures of the whole retrieved set (bm25: of the best k items) and of the ranking,
             keywords an item, seconds from texts to figures, snapshots, why a round was rejected.
-        new: method -> the share of their relevant new items that test queries find.
     """
 
     def __init__(self, workspace: Workspace, config: Path) -> None:
         self.workspace, self._config = workspace, config
         self.run = Run(workspace.store, DEFAULT_RUN)
         self.rows: list[dict[str, Any]] = []
-        self.new: dict[str, float] = {}
 
     def measure(self) -> Choice:
-        """Measure all rows, and let the pair serve that is chosen on dev. A process of its own
-        finds new items meanwhile.
-        """
-        with ProcessPoolExecutor(1, forks()) as beside:
-            new = beside.submit(found_of_new, self._config)
-            choice = self._rows()
-            self._serve(choice.chosen)
-            logs.say("new items")
-            self.new = new.result()
+        """Measure all rows, and let the pair serve that is chosen on dev."""
+        forks()  # What training imports is loaded while the first rows are measured.
+        choice = self._rows()
+        self._serve(choice.chosen)
         return choice
 
     def _rows(self) -> Choice:
@@ -247,19 +237,14 @@ class Shop:
         return choice
 
     def table(self, choice: Choice) -> Table:
-        """All rows, what serves and why, and what is found of new items."""
+        """All rows, what serves and why."""
         rows = [
-            {
-                title: f"{row[name]:.{digits}f}" if digits and row[name] else row[name] or ""
-                for name, (title, digits) in _COLUMNS.items()
-            }
+            {title: _spelled(row[name], digits) for name, (title, digits) in _COLUMNS.items()}
             for row in self.rows
         ]
         gone = [row for row in self.rows if row["rejected"]]
         notes = [f"{row['name']} is not built upon: {row['rejected']}." for row in gone]
-        notes.append(f"{choice.chosen.name} serves, chosen on dev: {choice.reason()}.")
-        new = ", ".join(f"{name} {share:.3f}" for name, share in self.new.items())
-        notes.append(f"Recall of new items, a fifth of the shop: {new}.\n")
+        notes.append(f"{choice.chosen.name} serves, chosen on dev: {choice.reason()}.\n")
         return Table("The sample shop, 50 test queries", rows, notes)
 
     def _add(self, name: str, figures: Mapping[str, Any], began: float, **more: Any) -> None:
@@ -282,16 +267,7 @@ class Shop:
         self._add_pair(served, began)
 
 
-def found_of_new(config: Path) -> dict[str, float]:
-    """Method -> the share of their relevant new items that test queries find. A fifth of the shop
-    arrives after the fit, without labels: nothing is fitted again, and no query is rewritten. BM25
-    needs neither.
-    """
-    workspace = Workspace.open(config, ())
-    dataset = workspace.dataset
-    asked, new = dataset.require(SPLIT), evaluation.checked_new(dataset, _NEW_SHARE)
-    sets = sets_of(evaluation.bm25(dataset, SPLIT).runs)
-    figures = {"bm25": evaluation.figures_of_new("bm25", asked, dataset.relevant, new, sets)}
-    for name in GENERATORS:
-        figures[name] = next(evaluation.new_items(workspace, _NEW_SHARE, SPLIT, name))
-    return {name: round(row["r_new"], 4) for name, row in figures.items()}
+def _spelled(value: Any, digits: int) -> str:
+    if value is None:
+        return ""
+    return f"{value:.{digits}f}" if digits else str(value)

@@ -1,5 +1,5 @@
-"""The report of a training run: one HTML file for people that needs no network, and its figures as
-files (`figures`). Everything is read from the run's files: finished rounds, step logs, snapshots.
+"""The report of a training run: one HTML file for people that needs no network. Everything is read
+from the run's files: finished rounds, step logs, snapshots.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -159,10 +158,8 @@ def write_report(
     run: Run,
     file: Path,
     say: Say = lambda _: None,
-    figures: Path | None = None,
-) -> list[Path]:
-    """Write a run's report, replacing the file atomically; returns the files written, it first.
-    A folder `figures` gets every figure as SVG and PNG.
+) -> None:
+    """Write a run's report, replacing the file atomically.
 
     Raises:
         MissingExtraError: without the extra `report`.
@@ -170,10 +167,7 @@ def write_report(
         StorageError: the file can't be written.
     """
     facts = Facts(workspace, run, say)
-    made = drawn(facts)
-    write_page(file, "trainers.report", **_values(facts, made))
-    several = chain(*made.values()) if figures else ()
-    return [file, *(path for one in several if figures for path in one.write(figures))]
+    write_page(file, "trainers.report", **_values(facts, drawn(facts)))
 
 
 def drawn(facts: Facts) -> Drawn:

@@ -1,6 +1,4 @@
-"""The report's figures by matplotlib: inline SVG for pages and notebooks, SVG and PNG files for
-papers.
-"""
+"""The report's figures by matplotlib: inline SVG for pages and notebooks."""
 
 from __future__ import annotations
 
@@ -11,7 +9,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +17,6 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.style import context
 
 from cogr.records import SIDES
-from cogr.store import Store
 from trainers.report import Facts
 from trainers.training.contest import round_name
 
@@ -50,7 +46,7 @@ _STYLE: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """One picture with its words; `name` is that of its files, `note` how it was measured."""
+    """One picture with its words; `note` says how it was measured."""
 
     name: str
     title: str
@@ -63,7 +59,7 @@ class Figure:
         other figures have the same.
         """
         svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>|<metadata>.*?</metadata>", "",
-                     self._saved("svg").decode(), flags=re.DOTALL)  # fmt: skip
+                     self._saved().decode(), flags=re.DOTALL)  # fmt: skip
         svg = re.sub(r'<g id="[^"]*"', "<g", svg[svg.index("<svg") :])
         label = f'<svg role="img" aria-label="{escape(self.title)}"'
         return svg.replace(_INK, "currentColor").replace("<svg", label, 1)
@@ -71,20 +67,10 @@ class Figure:
     def _repr_svg_(self) -> str:
         return self.inline
 
-    def write(self, folder: Path) -> list[Path]:
-        """Write <name>.svg and <name>.png; returns them. Raises StorageError."""
-        store, names = Store(folder.resolve()), [f"{self.name}.{kind}" for kind in ("svg", "png")]
-        for name in names:
-            store.write(name, self._saved(name[-3:]))
-        return [folder / name for name in names]
-
-    def _saved(self, kind: str) -> bytes:
+    def _saved(self) -> bytes:
         data = io.BytesIO()
-        options: dict[str, Any] = {"metadata": {"Date": None}}
-        if kind == "png":
-            options = {"metadata": {"Software": None}, "dpi": 200, "facecolor": "white"}
         with _style(), rc_context({"svg.hashsalt": self.name}):
-            self.drawing.savefig(data, format=kind, **options)
+            self.drawing.savefig(data, format="svg", metadata={"Date": None})
         return data.getvalue()
 
 

@@ -136,11 +136,8 @@ def test_the_demo(shown: Shown) -> None:
     assert serving in ("statistical", "distilled")
     assert rows[last]["f1"] == rows[serving]["f1"]
     assert rows[last]["f1"] >= max(row["f1"] for row in shown.rows) - 0.03
-    new = shown.summary["new_items"]
-    assert new["statistical"] >= 2 * max(new["bm25"], new["extractive"]) > 0
     told = f"{serving} serves, chosen on dev: F1 0."
-    found = f"a fifth of the shop: bm25 {new['bm25']:.3f},"
-    for text in (*SEARCHES, *NAMES, "matched", "an item", told, found):
+    for text in (*SEARCHES, *NAMES, "matched", "an item", told):
         assert text in ended.out
     assert "round 2, train-item" in ended.err
     assert "Loading weights" not in ended.err

@@ -30,7 +30,8 @@ class Page(HTMLParser):
         self.attributes: list[tuple[str, str]] = []
         texts: list[str] = []
         self.handle_data = texts.append  # type: ignore[method-assign]
-        (file,) = write_report(workspace, run, run.folder() / "report.html")
+        file = run.folder() / "report.html"
+        write_report(workspace, run, file)
         self.html = file.read_text("utf-8")
         self.feed(self.html)
         self.text = " ".join(" ".join(texts).split())
@@ -158,7 +159,7 @@ def test_the_command_writes_a_file_without_torch(world: World, tmp_path: Path) -
         "assert 'torch' not in sys.modules"
     )
     config = Path(workspace.settings.store).parent / "cogr.toml"
-    options = ["-c", config, "--json", "--figures", tmp_path]
+    options = ["-c", config, "--json"]
     command = [sys.executable, "-c", code, "report", *options]
     ended = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -166,10 +167,6 @@ def test_the_command_writes_a_file_without_torch(world: World, tmp_path: Path) -
     assert Path(answer["report"]) == run.folder() / "report.html"
     assert Path(answer["report"]).stat().st_size == answer["bytes"]
     assert answer["rounds"] == 3
-    names = {path.name for path in tmp_path.iterdir()}
-    assert {str(tmp_path / name) for name in names} == set(answer["figures"])
-    assert {"f1.svg", "f1.png", "reward-item.svg"} <= names
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in tmp_path.glob("*.png"))
 
 
 SVG = "{http://www.w3.org/2000/svg}"
