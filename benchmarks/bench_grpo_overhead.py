@@ -53,8 +53,7 @@ QUICK = Sizes(
     2,
     {
         **_COMMON,
-        "training.sft.item_epochs": 1,
-        "training.sft.query_epochs": 1,
+        "training.sft.epochs": 1,
         "training.rollouts.max_tokens": 8,
         "training.query.prompts_per_step": 4,
         "training.item.prompts_per_step": 4,

@@ -56,7 +56,7 @@ def train_judge(workspace: Workspace, out: Path) -> None:
         prompts, answers = zip(*of_others, strict=True)
         print(f"adapter {part}: {len(prompts)} pairs", flush=True)
         folder = out.resolve() / "trainer" / part / "checkpoints"
-        how = (settings.sft.query_epochs, out / f"{part}.jsonl", settings, folder)
+        how = (settings.sft.epochs, out / f"{part}.jsonl", settings, folder)
         run_sft(base, prompts, answers, *how).write(out / part)
         shutil.rmtree(out / "trainer", ignore_errors=True)
     (out / TRAINED).write_text(json.dumps({"queries": queries, "items": known}), "utf-8")

@@ -47,8 +47,7 @@ rules = "paper"
 [training.sft]
 item_keywords = 3
 query_keywords = 3
-item_epochs = 2
-query_epochs = 2
+epochs = 2
 learning_rate = 3e-3
 [training.rollouts]
 generations = 4

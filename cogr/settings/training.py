@@ -34,8 +34,7 @@ class SftSettings(SettingsTable):
     query_keywords: int = Field(
         15, ge=1, description="N: most frequent keywords of a query's relevant items (section 4.3)"
     )
-    item_epochs: float = Field(2.0, gt=0, description="Passes over the items")
-    query_epochs: float = Field(2.0, gt=0, description="Passes over the training queries")
+    epochs: float = Field(2.0, gt=0, description="Passes over the items, and over the queries")
     learning_rate: float = Field(
         1e-5, gt=0, description="Peak learning rate; linear decay after a tenth of warm-up"
     )

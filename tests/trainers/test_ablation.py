@@ -17,8 +17,7 @@ from tests.trainers.shop import InThisProcess
 from trainers.training.rounds import Round, Run, open_run
 
 TINY = (
-    "training.sft.item_epochs=1",
-    "training.sft.query_epochs=1",
+    "training.sft.epochs=1",
     "training.query.max_steps=1",
     "training.item.max_steps=1",
     "training.invented_queries=0",

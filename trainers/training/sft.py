@@ -161,7 +161,6 @@ def base_model(inputs: Inputs) -> str:
 
 def train_sft(inputs: Inputs, side: Side) -> Wrote:
     """Fine-tune one side on its targets; both sides together where they share a model."""
-    sft = inputs.settings.sft
     prompts: list[Prompt] = []
     targets: list[Sequence[str]] = []
     for one in SIDES if inputs.settings.variant == "shared" else (side,):
@@ -175,7 +174,7 @@ def train_sft(inputs: Inputs, side: Side) -> Wrote:
         base_folder(inputs.run, inputs.round.output("targets")),
         prompts,
         targets,
-        sft.item_epochs if side == "item" else sft.query_epochs,
+        inputs.settings.sft.epochs,
         inputs.log(side),
         inputs.settings,
         stage_folder(inputs, side, prompts, targets=targets),

@@ -32,8 +32,7 @@ NAMES = ["bm25", "extractive", "statistical", "sft", "round 1", "round 2", "dist
 """Of all rows but the last, which is called by what serves."""
 FEW_STEPS = (
     "training.sft.learning_rate=0.01",
-    "training.sft.item_epochs=1",
-    "training.sft.query_epochs=2",
+    "training.sft.epochs=2",
     "training.invented_queries=50",
     "training.rollouts.max_tokens=8",
     "generator.sampling.max_tokens=8",

@@ -35,7 +35,7 @@ def test_a_judge_trained_on_labels_is_evidence(
     ]
     tiny_model(tmp_path / "tiny", [*texts, "yes no yes no"], 0)
     own = ["-c", str(config), "--set", f"training.model={tmp_path / 'tiny'}"]
-    own += ["--set", "training.sft.query_epochs=1", "--set", "training.sft.learning_rate=0.001"]
+    own += ["--set", "training.sft.epochs=1", "--set", "training.sft.learning_rate=0.001"]
 
     train = [sys.executable, str(ROOT / "examples/train_judge.py"), "judge", *own]
     subprocess.run(train, check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})

@@ -137,7 +137,7 @@ def test_twenty_kills_in_two_rounds_change_nothing(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_an_interrupt_of_the_group_ends_everything_and_says_how_to_go_on(tmp_path: Path) -> None:
     config = write_sample_part(tmp_path, items=40)
-    options = ["--rounds", "1", "-c", config, "--set", "training.sft.query_epochs=500"]
+    options = ["--rounds", "1", "-c", config, "--set", "training.sft.epochs=100"]
     process = subprocess.Popen(
         [*RUN, *options], stderr=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -26,8 +26,7 @@ BATCHES = (
     "training.invented_queries=0",
     "training.sft.batch_size=8",
     'training.sft.items_from="extractive"',
-    "training.sft.item_epochs=6",
-    "training.sft.query_epochs=6",
+    "training.sft.epochs=6",
     "training.query.reward=tests.trainers.training.same_draws:query_reward",
     "training.item.reward=tests.trainers.training.same_draws:item_reward",
 )

@@ -112,8 +112,7 @@ def test_a_paper_configuration_runs_two_steps_with_a_stand_in(tmp_path: Path) ->
         f'training.model="{tmp_path / "model"}"',
         'training.rollouts.by="transformers"',
         "training.processes=1",
-        "training.sft.item_epochs=0.1",
-        "training.sft.query_epochs=0.1",
+        "training.sft.epochs=0.1",
         "training.rollouts.max_tokens=4",
         "generator.sampling.max_tokens=6",
         "training.query.max_steps=2",
@@ -144,7 +143,7 @@ def test_a_real_model_of_135m_parameters_takes_two_steps_of_sft_and_one_of_grpo(
     driver = shop.driver(
         "main",
         f"training.model={smollm2()}",
-        "training.sft={items_from='extractive', batch_size=4, item_epochs=1, query_epochs=1}",
+        "training.sft={items_from='extractive', batch_size=4, epochs=1}",
         "training.query={prompts_per_step=2, max_steps=1}",
         "training.item={prompts_per_step=2, max_steps=1}",
         "training.rollouts.max_tokens=24",
