@@ -39,14 +39,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from cogr.settings.indexing import RedisSettings
 from indexers.rebuild.fleet.broker import Message
-from indexers.rebuild.fleet.run_files import latest_run
 from indexers.rebuild.fleet.worker import Worker
 from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job, rebuild_side
 from indexers.workspace import Workspace
 from ops import servers
 from ops.servers import ValkeySpec
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
-from tests.indexers.rebuild.fleet.fleet_worlds import MIN_SHARD, Fleet, fleet_in
+from tests.indexers.rebuild.fleet.fleet_worlds import MIN_SHARD, Fleet, attempts_in, fleet_in
 from tests.shops import write_thing_shop
 from tests.smollm2 import smollm2
 
@@ -106,9 +105,7 @@ def _rate(redis: RedisSettings, url: str, workers: int, entities: int) -> tuple[
 
 def _between_first_and_last(fleet: Fleet) -> float:
     """Entities a second, from the start of the first shard to the end of the last one."""
-    folder = latest_run(fleet.store, "item")
-    assert folder is not None
-    done = folder.attempts()
+    done = attempts_in(fleet.store)
     began, ended = min(a.started for a in done), max(a.started + a.seconds for a in done)
     return sum(one.items for one in done) / (ended - began)
 

@@ -1,4 +1,4 @@
-"""The commands on snapshots and data sets: list, search, diff, inspect, status, import, export.
+"""The commands on snapshots and data sets: list, search, diff, inspect, import, export.
 
 Options and output only; the work is in the packages beside.
 """
@@ -15,7 +15,7 @@ import typer
 from typer import Argument, Option
 
 from cogr.errors import SettingsError
-from cogr.records import SIDES, Side, Split
+from cogr.records import Split
 from indexers.cli import console
 from indexers.cli.console import Call, SideOption, common_options
 from indexers.tables import Table, pick_columns
@@ -115,28 +115,6 @@ def _inspect(call: Call) -> None:
     told = {name: value for name, value in payload.items() if name not in ("verdict", "advice")}
     title = f"What to do: {payload['verdict']}"
     call.show(title, payload, told=told, notes=["", *payload["advice"]])
-
-
-@common_options()
-def _status(
-    call: Call,
-    side: Annotated[Side | None, Option(help="Only this side.")] = None,
-) -> None:
-    """Show the state of rebuilds on workers: answers, shards, workers, what failed.
-
-    Reads the store; needs no broker.
-    """
-    from indexers.rebuild.fleet.run_files import overview
-
-    sides = SIDES if side is None else [side]
-    runs = {one: run for one in sides if (run := overview(call.workspace.store, one)) is not None}
-    told = {
-        f"{one}s: {run.state}": run.model_dump(exclude={"side", "state", "fingerprint"})
-        for one, run in runs.items()
-    }
-    none = "No rebuild on workers yet: cogr-index rebuild --side item --workers celery."
-    payload = {"runs": [run.model_dump() for run in runs.values()]}
-    call.show("", payload, told=told, notes=() if runs else [none])
 
 
 _IMPORT = "Bring in items and logs of a cluster, or judgements of other tools."
@@ -319,7 +297,6 @@ def _export_run(
 
 
 COMMANDS = {
-    "status": _status,
     "search": _search,
     "diff": _diff,
     "inspect": _inspect,

@@ -165,8 +165,6 @@ class _Assembly:
     def rows(self) -> Iterator[Row]:
         # Raises DataError, while they pass, for an extra field that does not fit its type.
         rows = self._written()
-        if self._job.weigh is not None:
-            rows = self._job.weigh(rows)
         if self._job.carried is not None:
             rows = heapq.merge(rows, self._carried(self._job.carried), key=lambda row: row.id)
         if not self._keywords.weights:

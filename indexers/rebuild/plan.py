@@ -11,7 +11,7 @@ the best items by BM25.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyroaring import BitMap
@@ -38,7 +38,6 @@ from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
 
 PromptOf = Callable[[Entity], Prompt]
-Weigh = Callable[[Iterable[Row]], Iterator[Row]]
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,6 @@ class Job:
         entities: the whole side without what is carried, in any order, ids distinct.
         prompt: writes the prompt of one of the entities.
         why: the reason for the generator.
-        weigh: gives weights to rows whose generator gave none; None where nothing can.
     """
 
     workspace: Workspace
@@ -80,7 +78,6 @@ class Job:
     round: int = 0
     carried: Carried | None = None
     why: str = ""
-    weigh: Weigh | None = None
 
     @property
     def store(self) -> Store:

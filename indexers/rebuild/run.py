@@ -5,23 +5,18 @@ verify, switch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError, SnapshotError
-from cogr.matching.mirror import Mirror
-from cogr.records import ProgressBar, Query, Say, Side
-from cogr.settings.indexing import KINDS
-from cogr.snapshots import Row, Snapshot
-from indexers.generators import batched
-from indexers.generators.statistical import MIN_QUERIES
+from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError
+from cogr.records import ProgressBar, Say, Side
 from indexers.generators.statistical.generator import KeptFit, Statistical
 from indexers.inspection import remarks
 from indexers.lease import REBUILD_SECONDS, Lease, held_lease, lease_to_rebuild
 from indexers.rebuild.assembly import Rebuilt, freeze
-from indexers.rebuild.plan import Job, Weigh, generate_missing, make_plan, prompts_for
+from indexers.rebuild.plan import Job, generate_missing, make_plan, prompts_for
 from indexers.release import release
 from indexers.telemetry import logs, prometheus
 from indexers.telemetry.prometheus import stage
@@ -60,7 +55,6 @@ def make_job(workspace: Workspace, request: RebuildRequest) -> Job:
     side, name = request.side, request.generator
     entities = workspace.dataset.entities(side)[: request.limit]
     choice = workspace.choice(side, name)
-    weighs = side == "query" and choice.name != "statistical"
     return Job(
         workspace,
         side,
@@ -69,7 +63,6 @@ def make_job(workspace: Workspace, request: RebuildRequest) -> Job:
         prompts_for(workspace, side, entities, name),
         parent=workspace.backend.serving().get(side) if request.push else None,
         why=choice.why,
-        weigh=weigher(workspace, serving=request.push) if weighs else None,
     )
 
 
@@ -247,49 +240,3 @@ def generate_and_freeze(job: Job) -> Rebuilt:
     """
     plan = make_plan(job)
     return freeze(job, plan, generate_missing(job, plan))
-
-
-_WEIGHED_AT_ONCE = 64
-
-
-def weigher(workspace: Workspace, *, serving: bool) -> Weigh | None:
-    """What gives the rows of queries their weights; None where nothing can, or the settings want
-    none.
-
-    A language model gives its keywords no weights. They come from the ranker of `statistical`,
-    where the store has it fitted for this data set.
-    Nothing is fitted here and no keyword is added: the retrieved sets stay what they are.
-
-    Args:
-        serving: weigh for the items that serve, and else for the store's newest ones.
-    """
-    if not workspace.settings.keywords.weights or not KINDS["statistical"].is_installed:
-        return None
-    if len(workspace.dataset.queries.get("train", ())) < MIN_QUERIES:
-        return None
-    with workspace.generator("query", "statistical") as generator:
-        assert isinstance(generator, Statistical)
-        items = _items(workspace, serving=serving) if generator.is_fitted else None
-    return None if items is None else lambda rows: _weighed(generator, items, rows)
-
-
-def _items(workspace: Workspace, *, serving: bool) -> Snapshot | None:
-    asked = workspace.backend.serving().get("item") if serving else None
-    try:
-        return workspace.snapshot(asked, "item")
-    except SnapshotError:
-        return None
-
-
-def _weighed(generator: Statistical, items: Snapshot, rows: Iterable[Row]) -> Iterator[Row]:
-    mirror = Mirror.build(items)
-    for some in batched(rows, _WEIGHED_AT_ONCE):
-        queries = [Query(row.id, row.text) for row in some]
-        sets = [row.keywords for row in some]
-        by_query = generator.artefact.weigh(queries, sets, mirror)
-        for row, weights in zip(some, by_query, strict=True):
-            if row.weights or not weights:
-                yield row
-            else:
-                words = (*row.keywords, row.self_keyword)
-                yield replace(row, weights=tuple(weights.get(word, 1.0) for word in words))

@@ -31,9 +31,9 @@ from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.indexes import read_index
 from indexers.lease import read_lease
-from indexers.rebuild.fleet.run_files import overview
 from tests.drills.catalogue import TOP, Catalogue, answers
 from tests.drills.nursery import Broker, Node, Nursery, killed
+from tests.indexers.rebuild.fleet.fleet_worlds import run_in
 
 LEASE_SECONDS = 2.0
 # Workers die of the drill and not of entities: none of these may be set aside for it.
@@ -229,7 +229,7 @@ class Fire:
             pass
         lease = read_lease(self.store, "item")
         assert lease is None or lease.released or lease.seconds <= LEASE_SECONDS
-        run = overview(self.store, "item")
+        run = run_in(self.store)
         assert run is None or (run.state, dict(run.set_aside)) == ("finished", {})
         assert reader.wrong == []
         assert reader.is_alive()

@@ -134,7 +134,6 @@ EVERY = (
     "cogr-index inspect -v",
     "cogr-index search sofa",
     "cogr-index verify",
-    "cogr-index status --json",
     "cogr-index rebuild --side item --dry-run --json",
     "cogr-index rebuild --side item --generator extractive --workers celery -v",
     "cogr-index update --side item --since 2026-01-01",

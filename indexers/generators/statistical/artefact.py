@@ -19,8 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.optimize import minimize
 
-from cogr.keywords import folded, query_keywords, self_keyword
-from cogr.matching.mirror import Mirror
+from cogr.keywords import folded, self_keyword
 from cogr.metrics import f1_of
 from cogr.records import Item, Query
 from indexers.generators.statistical.item_keywords import (
@@ -31,7 +30,7 @@ from indexers.generators.statistical.item_keywords import (
 )
 from indexers.generators.statistical.keyword_selection import Floats64 as Floats64
 from indexers.generators.statistical.keyword_selection import Selection, select_keywords
-from indexers.generators.statistical.keyword_weights import ScoredIndex, weights_in
+from indexers.generators.statistical.keyword_weights import ScoredIndex
 from indexers.generators.statistical.ranking.features import candidates
 from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints
 from indexers.generators.statistical.ranking.ranker import Ranker
@@ -388,25 +387,6 @@ class Artefact:
             hits = float(np.isin(retrieved, wanted).sum())
             f1[at] = f1_of(hits, retrieved.size, wanted.size)
         return np.array([one.value for one in selections]), f1
-
-    def weigh(
-        self, queries: Sequence[Query], sets: Sequence[Sequence[str]], mirror: Mirror
-    ) -> list[dict[str, float]]:
-        """Weights for keywords that another generator wrote for these queries, by this ranker.
-
-        Args:
-            sets: the keywords of each query, normalised, with or without its own text.
-        """
-        return [
-            weights_in(
-                mirror,
-                query_keywords(query.text, words),
-                {self.item_ids[item]: float(of) for item, of in zip(items, p, strict=True)},
-            )
-            for query, words, (items, p) in zip(
-                queries, sets, self.probabilities(queries), strict=True
-            )
-        ]
 
     def selected(
         self, query: Query, items: Ints, p: Floats, banned: Sequence[int] = ()

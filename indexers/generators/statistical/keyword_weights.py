@@ -9,7 +9,7 @@ its F1: `keyword_selection` decides which items a query retrieves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from cogr.matching.bm25 import DEFAULT, length_codes, mean_length, norm_table
-from cogr.matching.mirror import Mirror
 from indexers.generators.statistical.keyword_selection import Floats64, Ints64, Ownership, slices
 
 SCORE = 10.0
@@ -186,30 +185,3 @@ def _rounded(weights: Floats64) -> tuple[float, ...]:
     return tuple(
         float(f"{weight:.{DIGITS}g}") for weight in np.clip(weights, MIN_WEIGHT, MAX_WEIGHT)
     )
-
-
-def weights_in(mirror: Mirror, words: Sequence[str], p: Mapping[str, float]) -> dict[str, float]:
-    """Weights for keywords from another generator, such as a language model. The retrieved set
-    stays as it is.
-
-    Args:
-        words: the query's keywords, its own text among them, normalised.
-        p: relevance by item id; 0 for items that it lacks.
-
-    Returns:
-        Keyword -> weight, of the keywords that retrieve something. Empty when p is 0 for the whole
-        set: every keyword then weighs 1.
-    """
-    by_word = {word: mirror.scores([word]) for word in dict.fromkeys(words)}
-    by_word = {word: scored for word, scored in by_word.items() if scored[0].size}
-    if not by_word:
-        return {}
-    items = np.unique(np.concatenate([dense for dense, _ in by_word.values()]))
-    target = SCORE * np.array([p.get(mirror.ids[item], 0.0) for item in items.tolist()])
-    if not target.sum():
-        return {}
-    parts = np.zeros((items.size, len(by_word)))
-    for column, (dense, scores) in enumerate(by_word.values()):
-        parts[np.searchsorted(items, dense), column] = scores
-    rows = np.sort(np.argsort(-target, kind="stable")[:_ROWS])
-    return dict(zip(by_word, _rounded(least_squares(parts[rows], target[rows])), strict=True))

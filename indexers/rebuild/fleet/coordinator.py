@@ -87,10 +87,10 @@ class Coordinator:
             self._write()
             try:
                 self._work()
-            except BaseException as error:
-                self._write(state="stopped", note=str(error) or type(error).__name__)
+            except BaseException:
+                self._write(state="stopped")
                 raise
-            self._write(state="finished", note="")
+            self._write(state="finished")
         left = [self._plan.entities[i].id for i in self._missing]
         return {id_: self._run.set_aside[id_] for id_ in left}
 
@@ -190,8 +190,8 @@ class Coordinator:
                 f"{self._job.store.url}; the workers must use the same store."
             )
         raise ServiceError(
-            f"The fleet gave no answer {barren} times in a row, the last time: {self._reason}; see "
-            "cogr-index status, repair the workers and run the same command again."
+            f"The fleet gave no answer {barren} times in a row, the last time: {self._reason}; "
+            "repair the workers and run the same command again."
         )
 
     def _report(self) -> None:
@@ -201,16 +201,14 @@ class Coordinator:
             self._advance(answered - self._run.answered)
             self._grown = self._said = now
         prometheus.ANSWERED.labels(self._job.side).set(answered)
-        silent = now - self._grown
-        note = f"no answer for {silent:.0f} s" if silent > _REPORT_SECONDS else ""
-        if note and now - self._said > _REPORT_SECONDS:
+        if now - self._said > _REPORT_SECONDS:
             self._said = now
             self._say(
-                f"{note.capitalize()}: unless workers are loading their model, start some with "
-                f"cogr-ops worker --side {self._job.side}; they need the same configuration and "
-                f"the store {self._job.store.url}."
+                f"No answer for {now - self._grown:.0f} s: unless workers are loading their model, "
+                f"start some with cogr-ops worker --side {self._job.side}; they need the same "
+                f"configuration and the store {self._job.store.url}."
             )
-        self._write(answered=answered, note=note)
+        self._write(answered=answered)
 
     def _write(self, **facts: Any) -> None:
         self._run = self._run.model_copy(update=facts)

@@ -1,5 +1,4 @@
-"""The files of a rebuild on workers, and the state that follows from them (`cogr-index status`).
-No decision is made here.
+"""The files of a rebuild on workers. No decision is made here.
 
     fleet/<side>/runs/<run>/run.json    what is rebuilt, by which generator, and how far it is
       shards/<shard>.json.gz            the requests of a shard that is not over
@@ -27,7 +26,6 @@ from cogr.records import Item, Query, Side
 from cogr.store import Store
 from indexers.generators import Request
 from indexers.generators.cache import Keyed
-from indexers.lease import read_lease
 
 R = TypeVar("R", bound="Record")
 
@@ -42,7 +40,6 @@ class FleetRun(Record):
     """What is rebuilt, and how far the coordinator is.
 
     Attributes:
-        note: why it stopped, or what it waits for.
         set_aside: entity id -> reason, of those that took down workers or failed for now.
     """
 
@@ -51,8 +48,7 @@ class FleetRun(Record):
     fingerprint: Mapping[str, Any] = Field(repr=False)
     to_generate: int
     answered: int = 0
-    state: Literal["running", "finished", "stopped", "interrupted"] = "running"
-    note: str = ""
+    state: Literal["running", "finished", "stopped"] = "running"
     set_aside: Mapping[str, str] = {}
 
 
@@ -100,11 +96,6 @@ class RunFolder:
         except (FileNotFoundError, ValidationError):
             return None
 
-    def attempts(self) -> list[Attempt]:
-        """All attempts that can be read; damaged ones are left out."""
-        records = (self.read(Attempt, f"attempts/{name}") for name in self.names("attempts"))
-        return [record for record in records if record is not None]
-
     def write(self, record: Record, name: str) -> None:
         """Write a record, or replace it."""
         self.store.write(f"{self.path}/{name}.json", record.model_dump_json(indent=1).encode())
@@ -149,52 +140,3 @@ def new_run(store: Store, side: Side) -> RunFolder:
     with suppress(OSError):
         store.remove(f"fleet/{side}/runs")
     return RunFolder(store, side, str(time.time_ns()))
-
-
-def latest_run(store: Store, side: Side) -> RunFolder | None:
-    """The run of a side; None when there has been none."""
-    runs = store.list(f"fleet/{side}/runs")
-    return RunFolder(store, side, runs[-1]) if runs else None
-
-
-class Overview(FleetRun):
-    """A run as `cogr-index status` shows it.
-
-    Attributes:
-        shards: how many are not over.
-        held: what workers are at.
-        troubles: why the latest attempts brought no result.
-    """
-
-    coordinator: str
-    shards: int
-    held: Sequence[str]
-    troubles: Sequence[str]
-
-
-def overview(store: Store, side: Side) -> Overview | None:
-    """The latest run of a side; None when there has been none. It is `interrupted` when its
-    coordinator has not renewed its lease: the same command goes on.
-    """
-    folder = latest_run(store, side)
-    run = folder.read(FleetRun, "run") if folder else None
-    if folder is None or run is None:
-        return None
-    lease = read_lease(store, side)
-    gone = lease is None or lease.released or time.time() - lease.renewed > lease.seconds
-    state = "interrupted" if gone and run.state == "running" else run.state
-    left = folder.names("shards") if state == "running" else []
-    attempts = folder.attempts()
-    return Overview(
-        **run.model_dump() | {"state": state},
-        coordinator=lease.holder if lease else "",
-        shards=len(left),
-        held=[
-            f"{one.shard}, {one.state}, worker {one.worker}"
-            for one in attempts
-            if one.shard in left and one.state in ("loading", "running")
-        ],
-        troubles=[
-            f"{one.shard}, {one.why}" for one in attempts if one.state in ("failed", "declined")
-        ][-50:],
-    )

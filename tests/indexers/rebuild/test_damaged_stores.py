@@ -79,7 +79,6 @@ class World:
             f"diff {old_item} {item}",
             "export keywords out.jsonl",
             "update --side item --changed changes.jsonl",
-            "status",
         ]
 
 

@@ -93,13 +93,13 @@ def test_a_rebuild_is_seen_by_a_scrape(cogr_index: Command, shop: Path) -> None:
     assert scraped(port)['cogr_gate_verdicts_total{outcome="passed"}'] >= 1
 
 
-def test_a_look_at_the_status_needs_no_port(cogr_index: Command, shop: Path) -> None:
+def test_a_look_at_what_serves_needs_no_port(cogr_index: Command, shop: Path) -> None:
     """Beside a rebuild that holds the port."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = f"metrics.port={taken.getsockname()[1]}"
-        assert cogr_index("status", "--set", port).status == 0
+        assert cogr_index("list", "--set", port).status == 0
         refused = cogr_index("rebuild", "--side", "item", "--set", port)
         assert (refused.status, "Address already in use" in refused.err) == (2, True)
         assert "0 for a free one" in refused.sentence

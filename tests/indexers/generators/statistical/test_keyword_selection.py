@@ -14,10 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cogr.keywords import self_keyword
-from cogr.matching.mirror import Mirror
 from cogr.metrics import f1_of
-from cogr.records import Dataset, Query
+from cogr.records import Dataset
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.keyword_selection import (
     Ownership,
@@ -30,7 +28,6 @@ from indexers.generators.statistical.keyword_weights import (
     MAX_WEIGHT,
     MIN_WEIGHT,
     ScoredIndex,
-    weights_in,
 )
 
 
@@ -165,24 +162,3 @@ def test_ordering_keywords_are_said_by_people_or_titles(
         spelled = readable.spell(query, items, p)
         first = spelled.own + len(readable.selected(query, items, p).keywords)
         assert (costs[list(spelled.words[first:])] < 0.01).all()
-
-
-def test_other_writers_keywords_get_weights_too(dataset: Dataset, artefact: Artefact) -> None:
-    """A list in which the keyword of the relevant item comes with a common one."""
-    items, item = dataset.items, dataset.items[0]
-    titles, sets = [self_keyword(one.title) for one in items], map(artefact.item_keywords, items)
-    mirror = Mirror.from_sets([one.id for one in items], [*sets], titles)
-    good, *_ = artefact.item_keywords(item)
-    common = max(mirror.words, key=mirror.df)
-    weights = weights_in(mirror, [common, good, "nobody has this"], {item.id: 0.9})
-    assert set(weights) == {common, good}
-    assert weights[good] > weights[common]
-    assert all(map(is_weight, weights.values()))
-    assert weights_in(mirror, [good], {}) == {}
-    assert weights_in(mirror, ["nobody has this"], {item.id: 1.0}) == {}
-    queries = [*dataset.queries["test"][:5], Query("new", "zxqv unheard of")]
-    lists = [words[:3] for words in artefact.query_keywords(queries)]
-    weighed = artefact.weigh(queries, lists, mirror)
-    assert any(weighed)
-    for query, words, found in zip(queries, lists, weighed, strict=True):
-        assert set(found) <= {self_keyword(query.text), *words}

@@ -19,7 +19,7 @@ from typing import Any
 
 from cogr.settings.indexing import RedisSettings
 from cogr.store import Store
-from indexers.rebuild.fleet.run_files import Overview, overview
+from indexers.rebuild.fleet.run_files import Attempt, FleetRun, RunFolder
 from indexers.workspace import Workspace
 from tests.shops import rebuild_here, write_thing_shop
 
@@ -90,11 +90,6 @@ class Fleet:
         arguments = ("rebuild", "--side", "item", "--workers", "celery", "--json", "-v")
         return self.start(self.command("indexers.cli", *arguments, **more))
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """`cogr-index` with arguments, to its end."""
-        command = self.command("indexers.cli", *arguments)
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-
     def workspace(self, redis: str) -> Workspace:
         """For a coordinator in this process."""
         return Workspace.open(self.folder / "cogr.toml", [f"redis.url={redis}"])
@@ -117,13 +112,36 @@ class Fleet:
         answer: dict[str, Any] = json.loads(out)
         return answer
 
-    def wait_until(self, true: Callable[[Overview], object], seconds: float = 240.0) -> Overview:
+    def wait_until(self, true: Callable[[FleetRun], object], seconds: float = 240.0) -> FleetRun:
         """Wait for a state of the run."""
         deadline = time.monotonic() + seconds
-        while (run := overview(self.store, "item")) is None or not true(run):
+        while (run := run_in(self.store)) is None or not true(run):
             assert time.monotonic() < deadline, f"it did not come in time: {run}"
             time.sleep(0.15)
         return run
+
+
+def run_in(store: Store) -> FleetRun | None:
+    """The latest rebuild of items on workers."""
+    folder = _latest(store)
+    return folder.read(FleetRun, "run") if folder else None
+
+
+def attempts_in(store: Store) -> list[Attempt]:
+    """Its attempts."""
+    folder = _latest(store)
+    return attempts_of(folder) if folder else []
+
+
+def attempts_of(folder: RunFolder) -> list[Attempt]:
+    """The attempts of a run that can be read."""
+    read = (folder.read(Attempt, f"attempts/{name}") for name in folder.names("attempts"))
+    return [one for one in read if one is not None]
+
+
+def _latest(store: Store) -> RunFolder | None:
+    runs = store.list("fleet/item/runs")
+    return RunFolder(store, "item", runs[-1]) if runs else None
 
 
 def ended(process: subprocess.Popen[str], by: signal.Signals) -> int:

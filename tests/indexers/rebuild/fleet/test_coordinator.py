@@ -14,13 +14,14 @@ import pytest
 
 from cogr.errors import ServiceError, StorageError
 from indexers.rebuild.assembly import Rebuilt
-from indexers.rebuild.fleet.run_files import new_run, overview
+from indexers.rebuild.fleet.run_files import new_run
 from indexers.rebuild.fleet.worker import Worker
 from indexers.rebuild.update import UpdateRequest, update_side
 from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace
 from tests.damages import HARMS, damage, files_below
 from tests.indexers.faulty import faulty
+from tests.indexers.rebuild.fleet.fleet_worlds import attempts_in, run_in
 from tests.indexers.rebuild.fleet.in_process import Straight, begin, missing, task
 from tests.shops import rebuild_here, write_jsonl
 
@@ -68,13 +69,12 @@ def test_a_service_that_is_away_stops_the_rebuild_and_the_next_one_goes_on(
         patch.setattr("indexers.generators.extractive.Scripted", faulty(away_after=11))
         with pytest.raises(ServiceError, match=told):
             rebuild_by(Worker(workspace, "one"))
-    found = overview(workspace.store, "item")
-    assert (found.state, "no answer 2 times" in found.note) == ("stopped", True)
-    assert any("went away" in why for why in found.troubles)
+    assert run_in(workspace.store).state == "stopped"
+    assert any("went away" in one.why for one in attempts_in(workspace.store))
     assert rebuild_by(Worker(workspace, "two")).generated == 20 - 11
     assert not missing(workspace)
-    found = overview(workspace.store, "item")
-    assert (found.state, found.answered, found.shards, found.held) == ("finished", 9, 0, [])
+    found = run_in(workspace.store)
+    assert (found.state, found.answered) == ("finished", 9)
 
 
 def test_workers_with_another_store_stop_the_rebuild(
@@ -119,7 +119,7 @@ def test_what_is_damaged_under_way_is_made_again(
 
 
 @pytest.mark.parametrize("how", HARMS)
-def test_whatever_is_damaged_of_an_earlier_run_it_can_be_looked_at_and_followed(
+def test_whatever_is_damaged_of_an_earlier_run_it_is_followed(
     workspace: Workspace, rebuild_by: Rebuild, how: str
 ) -> None:
     for number in range(2):
@@ -128,7 +128,6 @@ def test_whatever_is_damaged_of_an_earlier_run_it_can_be_looked_at_and_followed(
         draw = random.Random(f"{how} {number}")
         files = files_below(Path(workspace.store.url) / "fleet/item/runs" / run.id)
         damage(draw.choice([*files]), how, draw)
-        overview(workspace.store, "item")
         workspace.store.remove("cache")
         rebuild_by(Worker(workspace, "one"))
         assert not missing(workspace)
@@ -144,7 +143,7 @@ def test_entities_that_raise_errors_are_found_by_splitting_and_set_aside(
     assert set(rebuilt.set_aside) == set(accidents)
     told = "took down 3 workers, the last time: worker one: ValueError: an accident"
     assert all(told in why for why in rebuilt.set_aside.values())
-    assert dict(overview(workspace.store, "item").set_aside) == rebuilt.set_aside
+    assert dict(run_in(workspace.store).set_aside) == rebuilt.set_aside
     assert rebuild_by(Worker(workspace, "one")).set_aside == rebuilt.set_aside
 
 
@@ -155,7 +154,7 @@ def test_failures_for_the_time_being_are_passed_on_and_tried_again_later(
     set_aside = rebuild_by(Worker(workspace, "one")).set_aside
     assert set(set_aside.values()) == {"told to fail"}
     assert missing(workspace) == len(set_aside)
-    assert overview(workspace.store, "item").set_aside == set_aside
+    assert run_in(workspace.store).set_aside == set_aside
 
 
 def test_an_update_on_workers_equals_a_local_one(

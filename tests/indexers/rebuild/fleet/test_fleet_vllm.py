@@ -16,9 +16,14 @@ import pytest
 
 from cogr.settings.indexing import GeneratorSettings, RedisSettings
 from indexers.generators.vllm_lm import VllmGenerator, VllmOptions, let_modules_be_read
-from indexers.rebuild.fleet.run_files import latest_run
 from indexers.workspace import generator_options
-from tests.indexers.rebuild.fleet.fleet_worlds import MIN_SHARD, Fleet, ended, fleet_in
+from tests.indexers.rebuild.fleet.fleet_worlds import (
+    MIN_SHARD,
+    Fleet,
+    attempts_in,
+    ended,
+    fleet_in,
+)
 from tests.indexers.telemetry.test_telemetry import scraped
 from tests.smollm2 import smollm2
 
@@ -39,8 +44,7 @@ needs_the_model = pytest.mark.skipif(
 
 def workers_of(fleet: Fleet) -> list[str]:
     """The workers that finished the latest run's shards, one entry a shard."""
-    folder = latest_run(fleet.store, "item")
-    return [one.worker for one in folder.attempts() if one.state == "done"] if folder else []
+    return [one.worker for one in attempts_in(fleet.store) if one.state == "done"]
 
 
 def port_of(fleet: Fleet) -> int:

@@ -16,6 +16,7 @@ from indexers.rebuild.fleet.worker import RunningAttempt, Worker
 from indexers.workspace import Workspace
 from tests.indexers.faulty import faulty
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
+from tests.indexers.rebuild.fleet.fleet_worlds import attempts_of
 from tests.indexers.rebuild.fleet.in_process import SHARD, begin, missing, task
 from tests.shops import write_thing_shop
 
@@ -30,7 +31,7 @@ def test_a_shard_is_done_once_and_gone_then(workspace: Workspace) -> None:
     assert "declined, 0 generated" in worker.take(task(run, shard="gone"))
     assert folder.names("shards") == []
     assert not missing(workspace)
-    first, second = folder.attempts()
+    first, second = attempts_of(folder)
     assert (first.shard, first.state, first.items) == (SHARD, "done", 20)
     assert (second.shard, second.state, second.items) == ("gone", "declined", 0)
 
@@ -54,7 +55,7 @@ def test_a_worker_leaves_the_rest_when_time_or_run_is_over(
         # The coordinator ends in the middle of the shard.
         monkeypatch.setattr(RunningAttempt, "begin", begin_and_end)
     assert "the rest is left" in worker.take(task(run))
-    (attempt,) = folder.attempts()
+    (attempt,) = attempts_of(folder)
     assert 1 <= attempt.items < 20
     assert folder.names("shards") == []
     assert missing(workspace) == 20 - attempt.items
@@ -79,7 +80,7 @@ def test_a_task_that_is_not_understood_is_refused(
     run, folder = begin(workspace)
     said = Worker(workspace, "here").take(task(run, **more))
     assert said.startswith(f"A message is refused: {reason}")
-    assert folder.attempts() == []
+    assert attempts_of(folder) == []
     assert not (Path(workspace.store.url) / "attempts").exists()
 
 
@@ -97,7 +98,7 @@ def test_a_worker_with_another_generator_declines_or_changes_over(
     assert worker.generator_of(run) is held
     unknown, folder = begin(workspace, words=3)
     assert "words is 10 here and 3 there" in worker.take(task(unknown))
-    assert [one.state for one in folder.attempts()] == ["declined"]
+    assert [one.state for one in attempts_of(folder)] == ["declined"]
     assert worker.generator_of(run) is not held
 
 
@@ -145,5 +146,5 @@ def test_a_worker_whose_generator_hangs_ends(workspace: Workspace, tmp_path: Pat
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert ended.returncode == 1
     assert b"in _meet_with" in ended.stderr
-    (attempt,) = folder.attempts()
+    (attempt,) = attempts_of(folder)
     assert (attempt.state, attempt.why) == ("running", "worker it: died while running")
