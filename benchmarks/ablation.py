@@ -42,10 +42,9 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "no-sft": ("No SFT", {"training.variant": "no-sft"}),
     "frozen": ("CoGR-frozen (items never trained)", {"training.variant": "frozen-items"}),
     "no-description": ("- Description", {}),
-    "search": ("+ Search results", {}),
 }
 """Name -> title in the table and changed settings: the paper's tables on training design,
-information and frozen items. The last two have templates of their own (`prompts_of`).
+information and frozen items. The last one has a template of its own (`without_description`).
 """
 
 
@@ -76,7 +75,7 @@ def ablate(
     split, first = split_of(base.dataset), base.settings.training.seed
     with_dev(base).dataset.require(split)
     for seed, name in product(range(first, first + seeds), variants):
-        own = {**VARIANTS[name][1], **prompts_of(base, name), "training.seed": seed}
+        own = {**VARIANTS[name][1], **without_description(base, name), "training.seed": seed}
         if name == "frozen" and items_from(base.settings.training) == "labels":
             # The paper's frozen items are written by an untrained model, which saw no labels.
             own["training.sft.items_from"] = "extractive"
@@ -95,22 +94,15 @@ def ablate(
             yield replace(row, failed=str(error))
 
 
-def prompts_of(base: Workspace, variant: str) -> dict[str, str]:
-    """The changed setting of a variant with other prompts; its file of templates is written to the
-    store.
-    """
-    own = base.settings.prompts
-    known = items, queries = own.template("item"), own.template("query")
-    if variant == "no-description":
-        kept = (line for line in items.user.split("\n") if "{description}" not in line)
-        items = replace(items, user="\n".join(kept))
-    elif variant == "search" and not queries.shows_results:
-        queries = replace(queries, user=f"{queries.user}\nSearch results: {{search_results}}")
-    if (items, queries) == known:
+def without_description(base: Workspace, variant: str) -> dict[str, str]:
+    """The changed setting of `no-description`; its file of templates is written to the store."""
+    items, queries = map(base.settings.prompts.template, ("item", "query"))
+    if variant != "no-description" or "{description}" not in items.user:
         return {}
+    user = "\n".join(line for line in items.user.split("\n") if "{description}" not in line)
     text = "".join(
         f"[{one.side}]\nsystem = {json.dumps(one.system)}\nuser = {json.dumps(one.user)}\n"
-        for one in (items, queries)
+        for one in (replace(items, user=user), queries)
     )
     file = f"ablation/prompts-{items.hash}-{queries.hash}.toml"
     base.store.write(file, text.encode())

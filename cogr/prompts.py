@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,22 +17,17 @@ from typing import Any
 from cogr.errors import GeneratorError, SettingsError
 from cogr.records import SIDES, Entity, Side, self_text
 
-_PLACEHOLDER = re.compile(r"\{(query|item|description|search_results)\}")
+_PLACEHOLDER = re.compile(r"\{(query|item|description)\}")
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-_ALLOWED: dict[Side, set[str]] = {
-    "query": {"query", "search_results"},
-    "item": {"item", "description", "search_results"},
-}
+_ALLOWED: dict[Side, set[str]] = {"query": {"query"}, "item": {"item", "description"}}
 DESCRIPTION_TOKENS = 512
-"""Token budget of a description, and of search results (the paper's)."""
-SEARCH_RESULTS = 10
-"""Most results in a prompt (the paper's)."""
+"""Token budget of a description (the paper's)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
     """A system and a user message with placeholders: {query} on the query side, {item} and
-    {description} on the item side, {search_results} on either.
+    {description} on the item side.
     """
 
     side: Side
@@ -59,11 +54,6 @@ class Template:
         """
         text = json.dumps([self.side, self.system, self.user], ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-    @property
-    def shows_results(self) -> bool:
-        """Whether it has a place for search results."""
-        return "{search_results}" in self.user
 
 
 PAPER: Mapping[Side, Template] = {
@@ -127,7 +117,7 @@ def read_templates(name: str) -> Mapping[Side, Template]:
 class Prompt:
     """One filled template.
 
-    `cut` says that description or search results were shortened to the token budget.
+    `cut` says that the description was shortened to the token budget.
     """
 
     system: str
@@ -240,15 +230,15 @@ class Prompter:
     """Fills one side's template.
 
     Args:
-        description_tokens: token budget of {description} and of {search_results}.
+        description_tokens: token budget of {description}.
     """
 
     template: Template
     description_tokens: int = DESCRIPTION_TOKENS
     cut: Cut = cut_by_estimate
 
-    def __call__(self, entity: Entity, search_results: Sequence[str] = ()) -> Prompt:
-        """The prompt of one entity. `search_results` are titles."""
+    def __call__(self, entity: Entity) -> Prompt:
+        """The prompt of one entity."""
         filled, cut = _PLACEHOLDER.split(self.template.user), False
         for place in range(1, len(filled), 2):
             name = filled[place]
@@ -257,9 +247,8 @@ class Prompter:
             elif name == "query":
                 text = entity.text
             else:
-                long = entity.text if name == "description" else "; ".join(search_results)
-                text = self.cut(long, self.description_tokens)
-                cut = cut or len(text) < len(long)
+                text = self.cut(entity.text, self.description_tokens)
+                cut = len(text) < len(entity.text)
             filled[place] = _readable(text)
         return Prompt(self.template.system, "".join(filled), cut)
 

@@ -4,8 +4,7 @@ or keep BM25.
 `inspect_dataset` only counts. `examine` also measures: leaks between splits, relevant pairs without
 a common word, and unjudged results of the retrievers, by which pairs to judge are pooled too:
 
-bm25: the items' own text. keywords: the serving pair, where one serves. neighbours: items with the
-most similar text to the query's relevant items, or to BM25's first three where none is known.
+bm25: the items' own text. keywords: the serving pair, where one serves.
 """
 
 from __future__ import annotations
@@ -37,8 +36,6 @@ _FEW_JUDGED = 0.5
 _NAMED = 10
 _MAX_PAIRS = 20_000
 _SHOWN = 5
-_LIKE = 3
-_TEXT_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
@@ -215,7 +212,7 @@ def _sample(queries: Iterable[Query], most: int | None = None) -> list[Query]:
     return sorted(queries, key=lambda query: (place(query.text), query.id))[:most]
 
 
-Retriever = Literal["bm25", "keywords", "neighbours"]
+Retriever = Literal["bm25", "keywords"]
 
 
 @dataclass(frozen=True)
@@ -240,36 +237,16 @@ def runs_of(
     Raises MissingExtraError without the extra `statistical`.
     """
     lexical = Lexical(workspace.dataset.items)
-    bm25 = {query.id: [*_scored(lexical, query.text, size)] for query in queries}
-    near = _neighbours(workspace.dataset, lexical, queries, size)
+    bm25 = {
+        query.id: [id_ for id_, _ in lexical.best(lexical.scores(query.text), size)]
+        for query in queries
+    }
     try:
         hits = run_of(workspace, queries, size).hits
     except (SnapshotError, ServiceError) as error:
-        return {"bm25": bm25, "neighbours": near}, {"keywords": str(error)}
+        return {"bm25": bm25}, {"keywords": str(error)}
     keywords = {id_: [hit.id for hit in some] for id_, some in hits.items()}
-    return {"bm25": bm25, "keywords": keywords, "neighbours": near}, {}
-
-
-def _scored(lexical: Lexical, text: str, size: int) -> dict[str, float]:
-    return dict(lexical.best(lexical.scores(text), size))
-
-
-def _neighbours(
-    dataset: Dataset, lexical: Lexical, queries: Sequence[Query], size: int
-) -> dict[str, list[str]]:
-    rows = {item.id: row for row, item in enumerate(dataset.items)}
-    near = {}
-    for query in queries:
-        relevant = sorted(dataset.relevant.get(query.id, ()))
-        known = relevant[:_LIKE] or [*_scored(lexical, query.text, _LIKE)]
-        scores: dict[str, float] = {}
-        for item in (dataset.items[rows[id_]] for id_ in known):
-            like = f"{item.title} {item.text[:_TEXT_CHARACTERS]}"
-            for id_, score in _scored(lexical, like, size + len(known)).items():
-                scores[id_] = max(scores.get(id_, 0.0), score)
-        ordered = sorted(scores.keys() - known, key=lambda id_: (-scores[id_], id_))
-        near[query.id] = ordered[:size]
-    return near
+    return {"bm25": bm25, "keywords": keywords}, {}
 
 
 def holes(runs: Runs, dataset: Dataset) -> Mapping[str, Holes]:

@@ -93,14 +93,6 @@ class Table:
             raise MissingExtraError("A table for pandas", "notebook") from error
         return DataFrame(list(self.rows))
 
-    def markdown(self) -> str:
-        """The table in Markdown, without title and notes; figures to the right."""
-        marks = ["---" if text else "---:" for text in self._are_texts]
-        lines = [self.columns, marks, *self.cells()]
-        return "\n".join(
-            f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
-        )
-
     def __repr__(self) -> str:
         lines = [
             ", ".join(f"{name} {cell}" for name, cell in zip(self.columns, cells, strict=True))

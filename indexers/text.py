@@ -9,8 +9,8 @@ Lucene's CJK analyser does.
 stored in a snapshot.
 
 `WordIndex` is plain BM25 over texts, by bm25s, and `Lexical` that over titles and texts of items:
-the baseline of every comparison, and a source of a prompt's search results. They know no generated
-keywords; `cogr.matching.mirror` searches those.
+the baseline of every comparison. They know no generated keywords; `cogr.matching.mirror` searches
+those.
 """
 
 from __future__ import annotations

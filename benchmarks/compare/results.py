@@ -325,9 +325,21 @@ def shown(results: Results) -> Table:
 def markdown(results: Results) -> str:
     """Figures and costs, and how they were made."""
     gone = "".join(f"- {line}\n" for line in results.reasons)
-    tables = [quality(results, MAIN).markdown(), costs(results).markdown()]
+    tables = [in_markdown(quality(results, MAIN)), in_markdown(costs(results))]
     head = f"# {results.facts['dataset']}"
     return "\n\n".join([head, advice(results), made(results.facts), *tables, gone]).rstrip() + "\n"
+
+
+def in_markdown(table: Table) -> str:
+    """The table in Markdown, without title and notes; figures to the right."""
+    figures = {
+        n for row in table.rows for n, value in row.items() if isinstance(value, int | float)
+    }
+    marks = ["---:" if name in figures else "---" for name in table.columns]
+    lines = [table.columns, marks, *table.cells()]
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
+    )
 
 
 def made(facts: Mapping[str, Any]) -> str:

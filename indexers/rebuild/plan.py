@@ -3,9 +3,6 @@
 A rebuild may be killed at any moment: the next call generates only what is missing. Memory: a few
 numbers an entity, never the texts or answers of a whole side. `indexers.rebuild.assembly` turns the
 answers into a snapshot.
-
-Where a template has a place for search results (paper, section 5.5), a prompt shows the titles of
-the best items by BM25.
 """
 
 from __future__ import annotations
@@ -17,15 +14,13 @@ from dataclasses import dataclass, field
 from pyroaring import BitMap
 
 from cogr.datasets.items import in_id_order
-from cogr.keywords import self_keyword
-from cogr.prompts import SEARCH_RESULTS, Prompt, Template
+from cogr.prompts import Prompt, Template
 from cogr.records import (
     Advance,
     Entity,
     FieldType,
     Item,
     Side,
-    self_text,
     typed,
     types_of,
 )
@@ -170,38 +165,3 @@ def generate_missing(job: Job, plan: Plan, advance: Advance = lambda _: None) ->
     keyed = ((plan.keys[i], job.request(plan.entities[i])) for i in plan.missing)
     with stage("generate", job.side):
         return generate_into(job.cache, job.side, job.generator, keyed, each)
-
-
-def prompts_for(
-    workspace: Workspace, side: Side, entities: Sequence[Entity], name: str | None = None
-) -> PromptOf:
-    """What writes the prompt of each of these entities. Search results that the prompts show are
-    found before it returns.
-
-    Args:
-        name: the generator's, where it is not that of the settings: the prompt is cut for it.
-
-    Raises MissingExtraError without the extra `statistical`, where they are needed.
-    """
-    prompter = workspace.prompter(side, name)
-    if not prompter.template.shows_results:
-        return prompter
-    shown = by_bm25(workspace.dataset.items, entities, SEARCH_RESULTS)
-    return lambda entity: prompter(entity, shown[entity.id])
-
-
-def by_bm25(items: Sequence[Item], entities: Sequence[Entity], size: int) -> dict[str, list[str]]:
-    """Titles of the best items for a query's text or an item's title, never its own.
-
-    They are normalised as keywords are, so that a title that a model copies retrieves its item.
-    """
-    from indexers.text import Lexical
-
-    lexical = Lexical(items)
-    titles: dict[str, list[str]] = {}
-    for entity in entities:
-        ranked = (item for item, _ in lexical.rank(self_text(entity), size + 1))
-        own = entity.id if isinstance(entity, Item) else None
-        others = [self_keyword(item.title) for item in ranked if item.id != own]
-        titles[entity.id] = others[:size]
-    return titles

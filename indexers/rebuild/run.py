@@ -16,7 +16,7 @@ from indexers.generators.statistical.generator import KeptFit, Statistical
 from indexers.inspection import remarks
 from indexers.lease import REBUILD_SECONDS, Lease, held_lease, lease_to_rebuild
 from indexers.rebuild.assembly import Rebuilt, freeze
-from indexers.rebuild.plan import Job, generate_missing, make_plan, prompts_for
+from indexers.rebuild.plan import Job, generate_missing, make_plan
 from indexers.release import release
 from indexers.telemetry import logs, prometheus
 from indexers.telemetry.prometheus import stage
@@ -60,7 +60,7 @@ def make_job(workspace: Workspace, request: RebuildRequest) -> Job:
         side,
         entities,
         workspace.generator(side, name),
-        prompts_for(workspace, side, entities, name),
+        workspace.prompter(side, name),
         parent=workspace.backend.serving().get(side) if request.push else None,
         why=choice.why,
     )

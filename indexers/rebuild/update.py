@@ -210,7 +210,7 @@ def job_of_changes(
 
 def _on_kept_fit(whole: Job, parent: Snapshot, items: str | None = None) -> Job:
     generator = whole.generator
-    if not isinstance(generator, Statistical) or whole.template.shows_results:
+    if not isinstance(generator, Statistical):
         return whole
     sides = {**whole.workspace.backend.serving(), whole.side: parent.id}
     if items is not None:
@@ -232,7 +232,7 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:
     read, now = (
         of.get("dataset_hash") for of in (parent.manifest.generator, whole.generator.fingerprint)
     )
-    if read != now or whole.template.shows_results:
+    if read != now:
         _check_same_entities(whole, changes, parent)
         return child
     aside = read_set_aside(parent.store, parent.id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,15 +52,6 @@ def test_the_papers_prompts(side: Any) -> None:
     ]
 
 
-def with_results(template: Template) -> Template:
-    return replace(template, user=template.user + "\nSearch results: {search_results}")
-
-
-def test_search_results_stand_where_a_template_has_their_place() -> None:
-    prompt = Prompter(with_results(PAPER["query"]))(Query("q", "couch"), ["Velvet sofa", "Chair"])
-    assert prompt.user.endswith("User query: couch\nSearch results: Velvet sofa; Chair")
-
-
 def test_placeholders_in_the_data_are_data() -> None:
     item = Item("1", "{description} {item}", "{query} {0} {}")
     assert Prompter(PAPER["item"])(item).user.endswith(
@@ -89,8 +80,7 @@ def test_a_bad_template_is_one_sentence(side: Any, user: str, said: str) -> None
 
 
 def test_hashes_tell_templates_apart() -> None:
-    varied = map(with_results, PAPER.values())
-    assert len({template.hash for template in (*PAPER.values(), *varied)}) == 4
+    assert PAPER["query"].hash != PAPER["item"].hash
     assert Template("item", "", "{item}").hash != Template("item", " ", "{item}").hash
 
 
@@ -133,15 +123,13 @@ def test_a_bad_file_of_templates_is_one_sentence(
 # cuts
 
 
-def test_long_descriptions_and_search_results_are_cut_and_say_so() -> None:
+def test_long_descriptions_are_cut_and_say_so() -> None:
     long = Item("1", "Sofa", "plush " * 200_000)
     prompt = Prompter(PAPER["item"], 100)(long)
     assert (prompt.cut, prompt.user.count("plush")) == (True, 100)
     assert not Prompter(PAPER["item"], 100)(SOFA).cut
     assert not Prompter(Template("item", "", "{item}"), 100)(long).cut
-    couch, results = Query("q", "couch"), ["Velvet sofa"] * 50
-    assert Prompter(with_results(PAPER["query"]), 10)(couch, results).cut
-    assert not Prompter(PAPER["query"], 10)(couch, results).cut
+    assert not Prompter(PAPER["query"], 10)(Query("q", "couch " * 100)).cut
 
 
 @pytest.mark.parametrize(

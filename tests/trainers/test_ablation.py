@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from ablation import VARIANTS, Row, ablate, main, prompts_of, table
+from ablation import VARIANTS, Row, ablate, main, table, without_description
 
 from cogr.errors import UserError
 from cogr.records import Say
@@ -60,7 +60,6 @@ def test_every_variant_is_trained_on_the_shop(config: Path, every: Rows) -> None
     frozen = {n: rounds_of(config, row)[0].frozen()["settings"] for n, row in every.items()}
     for name, setting in (
         ("transposed", "training.item.reward"),
-        ("search", "prompts.templates"),
         ("no-description", "prompts.templates"),
     ):
         changed = {key for key, value in frozen[name].items() if value != frozen["full"][key]}
@@ -122,28 +121,18 @@ def test_an_unknown_variant_is_one_sentence(config: Path) -> None:
         main(["-c", str(config), "--variants", "full,nonsense"])
 
 
-def test_prompts_vary_from_templates_of_your_own(config: Path) -> None:
-    """The variant of a variant is itself, so that such a configuration has no row for it."""
-    base = Workspace.open(config)
-    query, item = (base.settings.prompts.template(side) for side in ("query", "item"))
-    both: dict[str, str] = {}
-    for name in ("no-description", "search"):
-        told = Workspace.open(config, [f"{key}={file}" for key, file in both.items()])
-        both = prompts_of(told, name)
-        assert both
-    varied = Workspace.open(config, [f"{key}={file}" for key, file in both.items()])
-    prompts = varied.settings.prompts
-    assert "{description}" in item.user
-    assert prompts.template("item").user == "{item}"
-    assert prompts.template("query").user == query.user + "\nSearch results: {search_results}"
-    assert not prompts_of(varied, "search")
+def test_no_description_is_the_template_of_the_configuration_without_it(config: Path) -> None:
+    """The variant of the variant is itself, so that such a configuration has no row for it."""
+    known = Workspace.open(config).settings.prompts
+    changed = without_description(Workspace.open(config), "no-description")
+    own = [f"prompts.templates={changed['prompts.templates']}"]
+    varied = Workspace.open(config, own)
+    assert known.template("item").user == "{item}\n{description}"
+    assert varied.settings.prompts.template("item").user == "{item}"
+    assert varied.settings.prompts.template("query") == known.template("query")
     said: list[str] = []
-    own = [f"prompts.templates={both['prompts.templates']}"]
-    assert not rows_of(config, ["no-description", "search"], *own, said=said.append)
-    assert said == [
-        f"{name} is left out: the configuration is this variant already"
-        for name in ("no-description", "search")
-    ]
+    assert not rows_of(config, ["no-description"], *own, said=said.append)
+    assert said == ["no-description is left out: the configuration is this variant already"]
 
 
 def test_the_table_has_means_and_spreads_over_seeds() -> None:

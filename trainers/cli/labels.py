@@ -120,7 +120,7 @@ def judge(
 ) -> None:
     """Grade pairs of query and item by a language model, in the paper's five levels.
 
-    Pairs are pooled from BM25, what serves, neighbours and a random sample. Prints the expected
+    Pairs are pooled from BM25, what serves and a random sample. Prints the expected
     cost first. Answers are cached: after an interruption the same command continues. Agreement with
     human labels is measured if there are any.
     """

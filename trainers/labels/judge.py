@@ -42,7 +42,7 @@ FORM = """
 Answer with {"grade": "excellent"}, {"grade": "good"}, {"grade": "acceptable"}, {"grade": "poor"} \
 or {"grade": "bad"}."""
 
-DEPTHS: Mapping[Retriever, int] = {"bm25": 10, "keywords": 10, "neighbours": 5}
+DEPTHS: Mapping[Retriever, int] = {"bm25": 10, "keywords": 10}
 """Items of each query from each retriever."""
 MIN_PAIRS = 10
 """Fewest pairs for a measurement of agreement."""

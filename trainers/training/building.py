@@ -30,7 +30,7 @@ from cogr.snapshots.writing import write_snapshot
 from indexers.generators import make_generator
 from indexers.generators.model_folders import encode
 from indexers.rebuild.assembly import freeze
-from indexers.rebuild.plan import Job, generate_missing, make_plan, prompts_for
+from indexers.rebuild.plan import Job, generate_missing, make_plan
 from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace, generator_options
 from trainers.training import ranks
@@ -43,8 +43,8 @@ _Sets = Mapping[str, Sequence[str]]
 
 
 def prompts_of(workspace: Workspace, side: Side, entities: Sequence[Entity]) -> list[Prompt]:
-    """The prompt of each entity, with search results where the template has them."""
-    return [*map(prompts_for(workspace, side, entities), entities)]
+    """The prompt of each entity."""
+    return [*map(workspace.prompter(side), entities)]
 
 
 def keywords_of(completion: str, own: str) -> tuple[str, ...]:
@@ -167,8 +167,8 @@ def _job(workspace: Workspace, build: Build) -> Iterator[Job]:
     options = generator_options(own)
     options |= {"evidence": build.evidence} if build.evidence else {}
     with make_generator(options, side, workspace.dataset, workspace.store) as writer:
-        prompt = prompts_for(workspace, side, chosen)
-        yield Job(workspace, side, chosen, writer, prompt, build.parent, build.round)
+        prompter = workspace.prompter(side)
+        yield Job(workspace, side, chosen, writer, prompter, build.parent, build.round)
 
 
 # Acceptance

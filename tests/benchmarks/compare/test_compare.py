@@ -17,11 +17,12 @@ from benchmarks import reproduce
 from benchmarks.compare import METHODS, Family, Fitted, Method, NotRunError, Task
 from benchmarks.compare.__main__ import main
 from benchmarks.compare.measuring import CUTS, holm, paired_p
-from benchmarks.compare.results import MethodRow, Results, Summary, advice
+from benchmarks.compare.results import MethodRow, Results, Summary, advice, in_markdown
 from benchmarks.compare.runner import with_dev_queries
 from cogr.datasets import load_dataset
 from cogr.errors import DataError, MissingExtraError
 from cogr.records import Query
+from indexers.tables import Table
 from tests.commands import Ended
 from trainers.demo import CATALOGUE
 
@@ -236,6 +237,15 @@ def test_tables_and_advice_say_the_same(compare: Compare, tmp_path: Path) -> Non
 def summary(name: str, family: Family, f1: float, p: float | None, model: float = 0) -> Summary:
     cost = {"model_at_serving": model}
     return Summary(MethodRow(name, family, 0, "done", figures={"f1": f1}, cost=cost), p=p)
+
+
+def test_figures_stand_on_the_right_in_markdown() -> None:
+    table = Table("Title", [{"id": "a|b", "F1": 0.25}, {"id": "c", "F1": 1234, "more": True}])
+    assert in_markdown(table).splitlines()[:3] == [
+        "| id | F1 | more |",
+        "| --- | ---: | ---: |",
+        r"| a\|b | 0.250 |  |",
+    ]
 
 
 def test_the_advice_names_who_wins_and_what_is_as_good_and_lighter() -> None:

@@ -24,7 +24,7 @@ from cogr.snapshots import Row
 from cogr.store import Store
 from indexers.generators import Answer, Completion, Failure, Request
 from indexers.rebuild.assembly import Rebuilt
-from indexers.rebuild.plan import Carried, Job, make_plan, prompts_for
+from indexers.rebuild.plan import Carried, Job, make_plan
 from indexers.rebuild.run import generate_and_freeze
 from indexers.workspace import Workspace
 from tests.indexers.faulty import Faulty
@@ -46,7 +46,7 @@ def job_of(
     settings = Settings(dataset={"loader": "jsonl"}, store=str(store), keywords=keywords)  # type: ignore[arg-type]
     workspace = Workspace(settings).with_dataset(training_shop([], {}))
     side: Side = "item" if isinstance(entities[0], Item) else "query"
-    return Job(workspace, side, entities, generator, prompts_for(workspace, side, entities))
+    return Job(workspace, side, entities, generator, workspace.prompter(side))
 
 
 def rebuilt(store: Path | str, generator: Faulty, *more: Any, **keywords: Any) -> Rebuilt:

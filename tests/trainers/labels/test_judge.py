@@ -102,7 +102,7 @@ def test_answers_without_one_level_are_counted_and_give_no_label(
     judged = [row for row in labels if row["source"] == "judge"]
     assert {row["item"].split("-")[1] for row in judged} == {"sofa", "table", "chair", "lamp"}
     retrievers = {name for row in judged for name in row["found_by"]}
-    assert retrievers == {"bm25", "keywords", "neighbours"}
+    assert retrievers == {"bm25", "keywords"}
     assert found["agreement"] is None
 
 
