@@ -286,7 +286,12 @@ class Store:
         except Exception as error:
             # Each client library has errors of its own.
             if self.is_local:
-                raise
+                if not isinstance(error, PermissionError | IsADirectoryError):
+                    raise
+                raise StorageError(
+                    f"The store {self.url} can't be read ({_first_line(error)}); make its files "
+                    "readable for this process, or point the setting store at another folder."
+                ) from error
             if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
                 raise StorageError(
                     f"The store {self.url} denies access ({_first_line(error)}); check the "

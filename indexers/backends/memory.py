@@ -469,15 +469,20 @@ class _TextIndex:
             return cls._made(snapshot, Analyser(language_of(snapshot)))
         folder = store.local(f"{INDEXES}/{index_name_of(snapshot.manifest, named)}")
         language = _language_in(folder, checked=checked)
-        analyser = Analyser(language or language_of(snapshot))
-        if not language:
-            made = cls._made(snapshot, analyser)
-            try:
-                with storage_errors(store.url):
-                    made._keep(folder, analyser.language)
-            except StorageError as error:  # Who only searches may read alone.
-                log.warning("The index of texts is not kept. %s", error)
-                return made
+        if language:
+            with suppress(OSError, ValueError, TypeError, LookupError):  # Damaged: it is made anew.
+                return cls._open(folder, Analyser(language))
+        made = cls._made(snapshot, Analyser(language or language_of(snapshot)))
+        try:
+            with storage_errors(store.url):
+                made._keep(folder, made.whole.analyser.language)
+        except StorageError as error:  # Who only searches may read alone.
+            log.warning("The index of texts is not kept. %s", error)
+            return made
+        return cls._open(folder, made.whole.analyser)
+
+    @classmethod
+    def _open(cls, folder: Path, analyser: Analyser) -> _TextIndex:
         whole, spoken = (WordIndex.open(folder / part, analyser) for part in ("whole", "spoken"))
         owners = np.load(folder / _OWNERS, mmap_mode="r")
         return cls(whole, spoken, owners, CodeIndex.open(folder))

@@ -216,7 +216,8 @@ def without_bars() -> None:
 
 def load_weights(folder: Path, adapter: Path | None, dtype: Any, *, learns: bool = False) -> Any:
     """The causal language model of a folder, with its adapter, which `learns` further. Raises
-    GeneratorError where a file is damaged or weights are lacking; memory errors pass unchanged.
+    GeneratorError where a file is damaged or weights are lacking. Where it learns, memory errors
+    pass unchanged.
     """
     from transformers import AutoModelForCausalLM
 
@@ -239,7 +240,7 @@ def load_weights(folder: Path, adapter: Path | None, dtype: Any, *, learns: bool
                 model = PeftModel.from_pretrained(model, str(adapter), is_trainable=learns)
             lacking += [one for one in map(_lacking_of, said) if one]
     except Exception as error:  # They have no narrower class in common.
-        if is_out_of_memory(error):
+        if learns and is_out_of_memory(error):
             raise
         raise GeneratorError(f"{what} can't be loaded ({first_line(error)}).") from error
     if lacking:  # They would be random numbers.

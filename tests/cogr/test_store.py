@@ -194,6 +194,12 @@ def test_what_is_no_store_is_one_sentence(tmp_path: Path) -> None:
         Store("nosuch://bucket")
 
 
+def test_a_file_that_can_not_be_read_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "history.json").mkdir()
+    with pytest.raises(StorageError, match="can't be read .*history"):
+        Store(tmp_path).read("history.json")
+
+
 def test_a_sweep_removes_what_a_killed_process_left_long_ago(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     left, written = (tmp_path / "a" / f".tmp-{name}" for name in ("left", "written"))

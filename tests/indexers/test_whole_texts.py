@@ -187,7 +187,7 @@ def test_damaged_texts_are_told(shop: Path, cogr_index: Command, damage: str) ->
 
 
 @pytest.mark.parametrize("shop", ["memory"], indirect=True)
-@pytest.mark.parametrize("damage", ["cut", "altered"])
+@pytest.mark.parametrize("damage", ["cut", "altered", "zeroed"])
 def test_an_index_of_texts_is_opened_as_it_is_and_a_damaged_one_made_anew(
     shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
@@ -199,7 +199,8 @@ def test_an_index_of_texts_is_opened_as_it_is_and_a_damaged_one_made_anew(
         for name in ("file_sha256", "language_of", "whole_texts"):
             patched.setattr(f"indexers.backends.memory.{name}", None)
         assert found("turned gates") == ([], ["sofa"])
-    path.write_bytes(sound[:-1] if damage == "cut" else sound[:-1] + bytes([sound[-1] ^ 1]))
+    spoilt = {"cut": sound[:-1], "altered": sound[:-1] + bytes([sound[-1] ^ 1])}
+    path.write_bytes(spoilt.get(damage, bytes(len(sound))))
     if damage == "altered":
         workspace = Workspace.open(Path("cogr.toml"))
         workspace.backend.push(open_snapshot(workspace.store, published))

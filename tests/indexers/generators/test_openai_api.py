@@ -320,3 +320,4 @@ def test_urls_are_printed_without_secrets() -> None:
     assert "sk-secret" not in json.dumps(made.fingerprint) + repr(made.options)
     assert made.fingerprint["endpoint"] == "https://host:8000/v1"
     assert without_credentials("http://u:p@[::1]:80/v1#y") == "http://[::1]:80/v1"
+    assert without_credentials("http://u:p@[::1/v1") == ""
