@@ -352,9 +352,12 @@ def _copy_and_change(
         # Without a refresh the clone takes three times as long.
         refresh(cluster, draft)
         block_writes(cluster, draft)
-        _finish(cluster, draft, name, snapshot)
+        _clone(cluster, draft, name, {})
+        merge(cluster, name)
+        check_count(cluster, name, snapshot)
     except (_CopyError, CheckFailedError) as why:
         _log.info("no push by difference: %s", why)
+        remove_index(cluster, name)
         return None
     finally:
         remove_index(cluster, draft)
@@ -408,13 +411,3 @@ def _clone(cluster: Cluster, source: str, target: str, settings: dict[str, Any])
         cluster.call("GET", f"/_cluster/health/{target}", params=_READY, doing=doing)
     except CogrError as error:
         raise _CopyError(str(error)) from error
-
-
-def _finish(cluster: Cluster, draft: str, name: str, snapshot: Snapshot) -> None:
-    try:
-        _clone(cluster, draft, name, {})
-        merge(cluster, name)
-        check_count(cluster, name, snapshot)
-    except (_CopyError, CheckFailedError):
-        remove_index(cluster, name)
-        raise

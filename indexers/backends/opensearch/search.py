@@ -10,13 +10,12 @@ caller (texts inside are escaped, too). See docs/combining.md.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -230,11 +229,13 @@ def top(
         "_source": {"excludes": _UNSHOWN} if fields.keywords == KEYWORDS else False,
         "explain": explain,
     }
-    counting = [count_body(keywords, words, fields)] if words else []
-    answer, *counted = ask_together(cluster, index, [body, *counting])
-    every, *of_set = (one["hits"]["total"]["value"] for one in (answer, *counted))
+    if words:
+        both = [body, count_body(keywords, words, fields)]
+        answer, counted = ask_together(cluster, index, both)
+    else:
+        answer = counted = ask(cluster, index, body)
+    every, total = (one["hits"]["total"]["value"] for one in (answer, counted))
     hits = [_hit(hit, keywords, fields, tiered=words is not None) for hit in answer["hits"]["hits"]]
-    (total,) = of_set or (every,)
     return SearchResult(total, hits, more=every - total)
 
 
@@ -257,9 +258,17 @@ def everything(
 def ask_together(
     cluster: Cluster, index: str, bodies: Sequence[Mapping[str, Any]]
 ) -> Sequence[Mapping[str, Any]]:
-    """The whole answers of searches that run at the same time. Raises as `ask`."""
-    with ThreadPoolExecutor(len(bodies)) as pool:
-        return [*pool.map(partial(ask, cluster, index), bodies)]
+    """The whole answers of searches that run at the same time, by one request: from two threads
+    they take twice as long. Raises as `ask`.
+    """
+    lines = "".join(f"{{}}\n{json.dumps(body)}\n" for body in bodies).encode()
+    path, doing = f"/{index}/_msearch", f"searching {index}"
+    said = cluster.call("POST", path, body=lines, params=_EXACT, doing=doing)["responses"]
+    # What is refused is asked again by itself, and then retried or refused with its reason.
+    return [
+        ask(cluster, index, body) if "error" in answer else _whole(cluster, index, answer)
+        for body, answer in zip(bodies, said, strict=True)
+    ]
 
 
 def ask(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -267,7 +276,10 @@ def ask(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Mapping[str, A
     part came.
     """
     path, doing = f"/{index}/_search", f"searching {index}"
-    answer: dict[str, Any] = cluster.call("POST", path, body=body, params=_EXACT, doing=doing)
+    return _whole(cluster, index, cluster.call("POST", path, body=body, params=_EXACT, doing=doing))
+
+
+def _whole(cluster: Cluster, index: str, answer: Mapping[str, Any]) -> Mapping[str, Any]:
     flaws = {
         "it ran out of time": answer["timed_out"],
         f"{answer['_shards']['failed']} shards failed": answer["_shards"]["failed"] > 0,

@@ -17,6 +17,7 @@ from cogr.errors import DataError, ServiceError, SnapshotError, UserError
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
+from indexers.backends import Words
 from indexers.backends.opensearch import OpenSearchBackend, client, push
 from indexers.backends.opensearch.indexes import index_name, index_settings
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, publish, random_world
@@ -366,6 +367,29 @@ def test_an_answer_that_is_not_whole_is_refused(
     for call in (shop.backend.search, shop.backend.retrieved):
         with pytest.raises(ServiceError, match=says):
             call(["sofa"], snapshot=shop.old.id)
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_hits_or_count_that_are_refused_are_asked_again(shop: Shop, part: int) -> None:
+    search = partial(shop.backend.search, ["sofa"], snapshot=shop.old.id, words=Words("oak"))
+    expected, changes = search(), dict[str, object]()
+    assert 0 < expected.total <= len(expected.hits)
+
+    def rewrite(request: Request, forward: Callable[[Request], Answer]) -> Answer | None:
+        if not request.is_for("POST", "_msearch"):
+            return None
+        status, body = forward(request)
+        said = json.loads(body)
+        said["responses"][part] |= changes
+        return status, json.dumps(said).encode()
+
+    shop.proxy.rewrite = rewrite
+    changes |= {"error": {"type": "rejected_execution_exception"}, "status": 429}
+    assert search() == expected
+    changes.clear()
+    changes |= {"timed_out": True}
+    with pytest.raises(ServiceError, match="ran out of time"):
+        search()
 
 
 def test_a_search_has_as_many_keywords_and_hits_as_a_cluster_takes(shop: Shop) -> None:
