@@ -249,7 +249,7 @@ def stop(kind: str, name: str, *, remove: bool = False) -> bool:
         state = read_state(folder)
         ended = state is not None and state.end()
         (folder / "state.json").unlink(missing_ok=True)
-        if remove:
+        if remove and folder.exists():  # Another stop may have removed it.
             shutil.rmtree(folder)
     return ended
 

@@ -137,7 +137,7 @@ def test_a_life_with_a_kill_and_a_restart(alone: Command) -> None:
     assert not Path(revived.json["folder"]).exists()
 
 
-def test_two_starts_at_once_share_one_server_and_two_names_no_port(
+def test_starts_and_stops_at_once_agree(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
@@ -145,6 +145,9 @@ def test_two_starts_at_once_share_one_server_and_two_names_no_port(
         wanted = [ValkeySpec(name=name) for name in ("one", "one", "two")]
         first, same, second = pool.map(start, wanted)
     assert first.url == same.url != second.url
+    with ThreadPoolExecutor(2) as pool:
+        ended = pool.map(lambda _: stop("valkey", "two", remove=True), range(2))
+    assert sorted(ended) == [False, True], "whoever comes second finds nothing to remove"
 
 
 def test_a_damaged_state_is_one_sentence(cache: Path, alone: Command) -> None:
