@@ -137,9 +137,7 @@ def test_a_life_with_a_kill_and_a_restart(alone: Command) -> None:
     assert not Path(revived.json["folder"]).exists()
 
 
-def test_starts_and_stops_at_once_agree(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_starts_and_stops_at_once_agree(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
     with ThreadPoolExecutor(3) as pool:
         wanted = [ValkeySpec(name=name) for name in ("one", "one", "two")]
