@@ -1,8 +1,8 @@
 """A run: its rounds, their stages and the output of each; its folder `runs/NAME` in the store; and
-the round gate, which decides whether later rounds build upon a round.
+the verdict on a round, which decides whether later rounds build upon it.
 
 Round 0 is SFT (paper, algorithm 1), the others are those of algorithm 2. A finished round has a
-verdict: its dev F1 is compared with that of the last accepted round. The paper has no gate:
+verdict: its dev F1 is compared with that of the last accepted round. The paper has none:
 it reports five rounds.
 
 The folder holds `run.json` (what the run was begun with), `state.json`, which each stage replaces
@@ -200,7 +200,7 @@ class _Saved(_Record):
     state: State
 
 
-# The round gate
+# The verdict
 
 
 def dev_f1(figures: Mapping[str, Any]) -> float | None:

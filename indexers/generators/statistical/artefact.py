@@ -56,10 +56,10 @@ def logit(value: Floats64, least: float = 0.01) -> Floats64:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Confidence from expected F1 and the gate: a logistic regression on the logits of both.
+    """Confidence from expected F1 and the mixer: a logistic regression on the logits of both.
 
     Attributes:
-        known: coefficient of the gate's logit, whether the labels know a query's topic.
+        known: coefficient of the mixer's logit, whether the labels know a query's topic.
     """
 
     intercept: float = 0.0
@@ -74,7 +74,7 @@ class Calibration:
 
 
 _SURE = (-4.0, 4.0)
-"""Logits of the gate are clipped to these."""
+"""Logits of the mixer are clipped to these."""
 
 
 def calibrate(expected: Floats64, f1: Floats64, known: Floats64 | float = 0.0) -> Calibration:
@@ -252,7 +252,7 @@ class Artefact:
     def scored_queries(
         self, queries: Sequence[Query]
     ) -> tuple[list[tuple[Ints, Floats]], Floats64]:
-        """Candidates and their probabilities for each query, and the gate's logit of each.
+        """Candidates and their probabilities for each query, and the mixer's logit of each.
 
         Training queries are answered out of fold. Another query with the text of a training query
         gets the mean of that query's out-of-fold probability and its labels: the ranker has never

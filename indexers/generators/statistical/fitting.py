@@ -210,8 +210,8 @@ def assess(artefact: Artefact, training: _Training, seed: int) -> dict[str, obje
 def _of_hidden(
     artefact: Artefact, training: _Training, drawn: Ints
 ) -> tuple[list[Selection], Floats64]:
-    """What training queries get as if their topics had no labels, and the gate's logit of each; no
-    anchor of their topics is chosen.
+    """What training queries get as if their topics had no labels, and the mixer's logit of each;
+    no anchor of their topics is chosen.
 
     Args:
         drawn: places in `training.rows`, ascending.

@@ -38,7 +38,7 @@ from indexers.generators.statistical.ranking.ranker import Ranker
 from indexers.generators.statistical.ranking.text_index import GRAM_BITS, PairSignals, TextIndex
 from indexers.text import Analyser
 
-_FORMAT = 9
+_FORMAT = 10
 """Version of the layout below, and of everything that reads it (analysis, features)."""
 
 MANIFEST = "manifest.json"
@@ -130,7 +130,7 @@ def open_artefact(store: Store, encoder: Encoder | None = None) -> Artefact:
         _extra_ranker(files, "cold", folds),
         _array(files["new.npy"]) if "new.npy" in files else np.zeros(n, np.bool_),
         _extra_ranker(files, "hidden", _array(files["hidden.folds.npy"])),
-        _array(files["gate.npy"]),
+        _array(files["mixer.npy"]),
     )
     relevance = _matrix(files, "relevance", (len(queries), n))
     item_keywords = ItemKeywords(keywords, owned[0], owned[1], owned[2], n)
@@ -165,7 +165,7 @@ def _files(artefact: Artefact) -> dict[str, bytes | NDArray[Any]]:
         "folds.npy": ranker.folds,
         **_boosters("model", ranker.models),
         **({"new.npy": ranker.new} if ranker.new.any() else {}),
-        "gate.npy": ranker.gate,
+        "mixer.npy": ranker.mixer,
         **_extra("cold", ranker.cold),
         **_extra("hidden", ranker.hidden),
         "hidden.folds.npy": ranker.hidden.folds if ranker.hidden else np.zeros(0, np.int64),

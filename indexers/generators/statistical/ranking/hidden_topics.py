@@ -3,7 +3,7 @@
 A training query is scored while its paraphrases and neighbours vote, so the ranker learns that an
 item without votes is irrelevant. A query on a topic that nobody labelled has no votes at all. The
 training queries are therefore cut into groups of topics, and each group's candidates are computed
-once more as if the group had no labels. The hidden ranker learns from these rows alone. A gate, a
+once more as if the group had no labels. The hidden ranker learns from these rows alone. A mixer, a
 logistic regression on features of the query, says how likely it is that the labels know its topic;
 p is the mean of both rankers by that.
 """

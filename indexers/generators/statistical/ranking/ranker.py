@@ -62,13 +62,15 @@ MANY = {"num_leaves": 31, "min_data_in_leaf": 100}, 100
 _FEW = {"num_leaves": 7, "min_data_in_leaf": 50}, 60
 """Sizes of trees, and how many there are, for many and for few training queries."""
 
-PENALTY, GATE_PENALTY = 100.0, 1.0
-"""L2 penalty of the logistic regressions, of the ranker and of the gate: weight of the squared
+PENALTY, MIXER_PENALTY = 100.0, 1.0
+"""L2 penalty of the logistic regressions, of the ranker and of the mixer: weight of the squared
 coefficients against the summed loss of the pairs, or of the queries.
 """
 
-_GATE = [FEATURES.index(name) for name in ("most_similar", "most_overlap", "terms", "best_share")]
-"""Features of a query by which the gate tells whether the labels know its topic."""
+_MIXED_BY = [
+    FEATURES.index(name) for name in ("most_similar", "most_overlap", "terms", "best_share")
+]
+"""Features of a query by which the mixer tells whether the labels know its topic."""
 
 LABELLED_ODDS = 9.0
 """Queries whose topic has labels for one whose topic has none: most queries are like the labelled
@@ -92,7 +94,7 @@ class Ranker:
         cold: answers for new items; None where the same models answer for all items.
         new: whether the labels cannot know an item, (items,).
         hidden: answers for topics without labels; None where it was not fitted.
-        gate: intercept and coefficients of the features `GATE`, (1 + features,).
+        mixer: intercept and coefficients of the features `_MIXED_BY`, (1 + features,).
     """
 
     models: Sequence[Any]
@@ -102,7 +104,7 @@ class Ranker:
     cold: Ranker | None = None
     new: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     hidden: Ranker | None = None
-    gate: Floats = field(default_factory=lambda: np.zeros(0, np.float32))
+    mixer: Floats = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def probabilities(self, pairs: CandidatePairs, own: Ints) -> Floats:
         """p of each pair; `own` is the batch's, to answer training queries out of fold."""
@@ -117,8 +119,8 @@ class Ranker:
         return p
 
     def known(self, x: Floats) -> Floats:
-        """Logit of the gate: whether the labels know the topic of each pair's query, (pairs,)."""
-        logits: Floats = x[:, _GATE] @ self.gate[1:] + self.gate[0]
+        """Logit of the mixer: whether the labels know the topic of each pair's query, (pairs,)."""
+        logits: Floats = x[:, _MIXED_BY] @ self.mixer[1:] + self.mixer[0]
         return logits
 
     def _by_folds(self, x: Floats, own: Ints) -> Floats:
@@ -173,7 +175,7 @@ def fit_hidden(
     relevance: Csr,
     seed: int,
 ) -> tuple[Ranker, float]:
-    """The ranker with a gate, and with a ranker for topics without labels where any candidate of
+    """The ranker with a mixer, and with a ranker for topics without labels where any candidate of
     these is relevant; and the macro F1 of the exact cuts of `known`.
 
     Args:
@@ -185,17 +187,17 @@ def fit_hidden(
     """
     trained = np.flatnonzero(ranker.folds >= 0)
     first = [np.unique(pairs.query, return_index=True)[1] for pairs in (known, hidden)]
-    x = np.concatenate([known.x[first[0]], hidden.x[first[1]]])[:, _GATE]
+    x = np.concatenate([known.x[first[0]], hidden.x[first[1]]])[:, _MIXED_BY]
     y = np.repeat([1.0, 0.0], [first[0].size, first[1].size]).astype(np.float32)
-    gate = logistic(x, y, np.ones_like(y), GATE_PENALTY).astype(np.float32)
-    gated = replace(ranker, gate=gate)
+    mixer = logistic(x, y, np.ones_like(y), MIXER_PENALTY).astype(np.float32)
+    mixed = replace(ranker, mixer=mixer)
     relevant, labels = row_sums(relevance[trained]), labels_of(hidden, trained, relevance)
     if labels.any():
         rng, folds = np.random.default_rng(seed), np.where(ranker.folds >= 0, groups, -1)
         models = _cross_fit(hidden, labels, relevant, groups[trained], rng, seed)
-        gated = replace(gated, hidden=Ranker(*models, folds))
-    p, labels = gated.probabilities(known, trained), labels_of(known, trained, relevance)
-    return gated, mean_cut_f1(known, p, labels, relevant, ranker.multiplier)
+        mixed = replace(mixed, hidden=Ranker(*models, folds))
+    p, labels = mixed.probabilities(known, trained), labels_of(known, trained, relevance)
+    return mixed, mean_cut_f1(known, p, labels, relevant, ranker.multiplier)
 
 
 def fit_cold(
