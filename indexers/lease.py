@@ -86,12 +86,8 @@ class LeaseRecord(BaseModel):
     released: bool = False
 
 
-def read_lease(store: Store, side: Side) -> LeaseRecord | None:
-    """The latest lease of a side's rebuild; None when there never was one."""
-    return _latest(store, lease_to_rebuild(side))
-
-
-def _latest(store: Store, kind: LeaseKind) -> LeaseRecord | None:
+def latest_lease(store: Store, kind: LeaseKind) -> LeaseRecord | None:
+    """The latest lease of a kind; None when there never was one."""
     while names := [name for name in store.list(kind.folder) if re.fullmatch(r"\d{6}\.json", name)]:
         term = int(names[-1].removesuffix(".json"))
         try:
@@ -165,7 +161,7 @@ class Lease:
                 log.warning("The lease can't be renewed: %s", error)
 
     def _is_latest(self) -> bool:
-        latest = _latest(self._store, self._kind)
+        latest = latest_lease(self._store, self._kind)
         return latest is None or latest.term <= self.term
 
     def write(self, *, released: bool = False) -> None:
@@ -229,7 +225,7 @@ def acquire(
         seconds: how long the holder may be silent before it can be replaced.
         has_file_lock: this process has the file lock, so a holder on this host must be dead.
     """
-    latest, host, now = _latest(store, kind), socket.gethostname(), time.time()
+    latest, host, now = latest_lease(store, kind), socket.gethostname(), time.time()
     if latest and not latest.released and not (has_file_lock and latest.host == host):
         _wait_for_silence(store, kind, latest, doing)
     # The term after the one that was read. Of two processes that read at once, one finds that the
@@ -255,7 +251,7 @@ def _wait_for_silence(store: Store, kind: LeaseKind, seen: LeaseRecord, doing: s
     deadline = time.monotonic() + seen.seconds
     while time.monotonic() < deadline:
         time.sleep(seen.seconds / 10)
-        now = _latest(store, kind)
+        now = latest_lease(store, kind)
         if now is None or now.released:
             return
         if (now.term, now.beat) != (seen.term, seen.beat):

@@ -30,7 +30,7 @@ from cogr.snapshots import Snapshot, open_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.indexes import read_index
-from indexers.lease import read_lease
+from indexers.lease import latest_lease, lease_to_rebuild
 from tests.drills.catalogue import TOP, Catalogue, answers
 from tests.drills.nursery import Broker, Node, Nursery, killed
 from tests.indexers.rebuild.fleet.fleet_worlds import run_in
@@ -226,7 +226,7 @@ class Fire:
             backend.close()
         with self.store.lock("rebuild-item", "the drill"):
             pass
-        lease = read_lease(self.store, "item")
+        lease = latest_lease(self.store, lease_to_rebuild("item"))
         assert lease is None or lease.released or lease.seconds <= LEASE_SECONDS
         run = run_in(self.store)
         assert run is None or (run.state, dict(run.set_aside)) == ("finished", {})

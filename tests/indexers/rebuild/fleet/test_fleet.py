@@ -18,7 +18,7 @@ from redis import Redis
 
 from cogr.errors import LockedError, ServiceError
 from cogr.settings.indexing import RedisSettings
-from indexers.lease import read_lease
+from indexers.lease import latest_lease, lease_to_rebuild
 from indexers.rebuild.fleet.broker import server_version
 from tests.indexers.rebuild.fleet.fleet_worlds import (
     MIN_SHARD,
@@ -122,7 +122,7 @@ def test_a_store_in_s3_where_worker_and_coordinator_are_killed(
         fleet.worker()
         # No lock of this host tells that the holder is dead: the lease has to run out.
         while (
-            lease := read_lease(fleet.store, "item")
+            lease := latest_lease(fleet.store, lease_to_rebuild("item"))
         ) is not None and time.time() - lease.renewed < lease.seconds:
             time.sleep(0.1)
         outcome = fleet.outcome(fleet.rebuild())
