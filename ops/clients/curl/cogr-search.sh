@@ -79,7 +79,8 @@ ${COGR_OPENSEARCH_AUTH:+user = $(quoted "${COGR_OPENSEARCH_AUTH:-}")}
 END
 )
 [ "$status" = 200 ] || fail 3 "OpenSearch can't be reached or refuses (status $status)."
-jq -e 'all(.responses[]; .status == 200 and (.timed_out | not) and ._shards.failed == 0)' "$scratch" >/dev/null 2>&1 ||
+whole='all(.responses[]; .status == 200 and (.timed_out | not) and ._shards.failed == 0)'
+jq -e "$whole" "$scratch" >/dev/null 2>&1 ||
   fail 3 "OpenSearch gave no whole answer."
 # The template adds 1024 to the score of every item of the set.
 jq --argjson expansion "$expansion" '.responses as [$found, $counts] | {
