@@ -157,7 +157,10 @@ def fill(cluster: Cluster, catalog: str, workspace: Workspace) -> None:
     text = {"type": "text", "analyzer": "english"}
     fields = {"title": text, "body": text, "sku": {"type": "keyword"}}
     mappings = {"dynamic": "strict", "properties": fields}
-    body = {"mappings": mappings, "aliases": {catalog: {}}}
+    # A merge drops the old versions of documents, by whose statistics scores are made too: between
+    # two ways it would turn round what is almost a tie.
+    merges = {"index.merge.policy": {"segments_per_tier": 100, "deletes_pct_allowed": 50}}
+    body = {"settings": merges, "mappings": mappings, "aliases": {catalog: {}}}
     cluster.call("PUT", f"/{catalog}-v1", body=body, doing="making the catalogue")
     for number, item in enumerate(workspace.dataset.items):
         document = {"title": item.title, "body": item.text, "sku": item.id}
