@@ -105,7 +105,9 @@ class CandidatePairs:
 
 
 def candidates(sources: TrainingQueries, batch: QueryBatch) -> CandidatePairs:
-    """Features of the candidates of each query: the best `DEPTH` items by each of `CANDIDATES`."""
+    """Features of the candidates of each query: the best `DEPTH` items by each of `CANDIDATES`, and
+    by the 4-grams of their titles.
+    """
     size = max(1, BATCH_CELLS // max(sources.index.n_items, 1))
     starts = range(0, batch.size, size)
     parts = [
@@ -129,6 +131,8 @@ def _candidates(sources: TrainingQueries, batch: QueryBatch) -> CandidatePairs:
             else top_rows(signals.pair[name], depth)
         )
         chosen[row_of(best), best.indices] = True
+    best = sources.index.nearest_titles(batch.grams, depth)
+    chosen[row_of(best), best.indices] = True
     if signals.encoded:
         best = sources.index.nearest_encoded(signals.encoded[1], depth)
         chosen[row_of(best), best.indices] = True

@@ -50,6 +50,10 @@ GRAM = 4
 GRAM_BITS = 18
 GRAM_CHARS = 400
 
+SPELLED = 100_000
+"""Most items whose titles are compared with a query by 4-grams: more take too long for a new query.
+"""
+
 _TEXTS = 4096
 """Texts whose 4-grams are found at once."""
 
@@ -240,6 +244,20 @@ class TextIndex:
         near = top_dense(along @ coarse.T, 16 * k)
         pairs = points[row_of(near)], self.encoded[near.indices]
         return top_rows(with_data(near, np.einsum("ij,ij->i", *pairs).clip(0)), k)
+
+    def nearest_titles(self, grams: Csr, k: int) -> Csr:
+        """How near the titles of the k nearest items are by character 4-grams, (b, n): the idf that
+        they share over the root of the title's. None of more than `SPELLED` items.
+        """
+        if self.n_items > SPELLED:
+            return sp.csr_matrix((grams.shape[0], self.n_items), dtype=np.float32)
+        shared = scale_columns(grams, self.title_gram_idf) @ self._titles_by_gram
+        scale = (1 / np.sqrt(self.title_gram_masses)).astype(np.float32)
+        return top_rows(scale_columns(shared.tocsr(), scale), k)
+
+    @cached_property
+    def _titles_by_gram(self) -> Csr:
+        return self.title_grams.T.tocsr()
 
     @cached_property
     def _coarse(self) -> tuple[Floats, Floats]:

@@ -57,6 +57,18 @@ def test_a_training_query_learns_nothing_from_its_own_labels(artefact: Artefact)
     )
 
 
+def test_titles_spelled_like_the_query_are_candidates() -> None:
+    """Compounds that share no word, and items that share words with the query in their text."""
+    compounds = [f"{first}schrank{last}" for first in ("küchen", "wand") for last in ("", "tür")]
+    items = [Item(f"c{n}", title) for n, title in enumerate(compounds)]
+    items += [Item(f"o{n}", f"ding {n}", f"wandschränke nummer {n % 7}") for n in range(300)]
+    index = TextIndex.fit(Analyser("german"), items, ["nummer 3"])
+    one = sp.csr_matrix(([np.float32(1)], ([0], [200])), shape=(1, len(items)))
+    sources = TrainingQueries(index, ["nummer 3"], one)
+    for text, wanted in (("wandschrankes", {2, 3}), ("hängeschrank küchenschrankmöbel", {0, 1})):
+        assert wanted <= {*candidates(sources, index.batch([text])).item.tolist()}
+
+
 def test_few_training_queries_have_a_feature_more_and_deeper_candidates(
     dataset: Dataset, artefact: Artefact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
