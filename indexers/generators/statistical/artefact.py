@@ -47,7 +47,7 @@ PRIOR = 4.0
 """Weight, in queries, of the prior that confidence equals expected F1."""
 
 
-def logit(value: Floats64, least: float = 0.01) -> Floats64:
+def logit(value: Floats64, least: float = 0.05) -> Floats64:
     """ln(value / (1 - value)), of values clipped to least ... 1 - least."""
     clipped = np.clip(value, least, 1 - least)
     logits: Floats64 = np.log(clipped / (1 - clipped))

@@ -196,7 +196,9 @@ def assess(artefact: Artefact, training: _Training, seed: int) -> dict[str, obje
     kinds = [(*artefact.f1_of(queries, selections, relevant), known)]
     selections, known = _of_hidden(artefact, training, drawn)
     kinds.append((*artefact.f1_of(queries, selections, relevant), known))
-    line = calibrate(*(np.concatenate(column) for column in zip(*kinds, strict=True)))
+    # Hidden ones count twice: where F1 is nearly 1 on known topics, these bend the line too much.
+    columns = zip(*kinds, kinds[1], strict=True)
+    line = calibrate(*(np.concatenate(column) for column in columns))
     batch = training.sources.queries.rows(rows[drawn])
     text = of_text(batch.terms @ artefact.index.bm25, relevant)
     return {
