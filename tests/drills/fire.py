@@ -39,6 +39,7 @@ LEASE_SECONDS = 2.0
 # Workers die of the drill and not of entities: none of these may be set aside for it.
 ALTERED = json.dumps(
     {
+        "indexers.rebuild.fleet.coordinator.LAST_DEATHS": 50,
         "indexers.rebuild.fleet.coordinator.POLL_SECONDS": 0.1,
         "indexers.rebuild.fleet.coordinator.LOOK_SECONDS": 0.5,
         "indexers.rebuild.fleet.broker.INSPECT_SECONDS": 0.5,

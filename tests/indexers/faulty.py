@@ -2,7 +2,7 @@
 whatever generates for them.
 
 In this process: `monkeypatch.setattr("indexers.generators.extractive.Scripted", faulty(...))`. In
-one of its own: `python -m tests.indexers.faulty '{"accidents": {"i7": "error"}}' ops.cli worker
+one of its own: `python -m tests.indexers.faulty '{"accidents": {"i7": "kill"}}' ops.cli worker
 ...`.
 """
 
@@ -12,6 +12,8 @@ import functools
 import hashlib
 import importlib
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +23,7 @@ from cogr.errors import ServiceError
 from indexers.generators import Answer, Completion, Failure, Request, extractive
 from indexers.generators.extractive import Scripted
 
-Accident = Literal["error", "slip", "hang"]
+Accident = Literal["kill", "error", "hang"]
 
 
 class Faulty(Scripted):
@@ -32,8 +34,8 @@ class Faulty(Scripted):
         name: names them in the fingerprint.
         away_after: after so many answers the service is away.
         fail_every: one of so many entities, chosen by its id, fails for the time being.
-        accidents: entity id -> error (one that no generator should raise), slip (such an error, but
-            the first time alone) or hang (nothing ever comes).
+        accidents: entity id -> kill (this process dies by SIGKILL), error (an error that no
+            generator should raise) or hang (nothing ever comes).
         delay: seconds to wait before each answer.
 
     Attributes:
@@ -52,7 +54,7 @@ class Faulty(Scripted):
     ) -> None:
         self._answers, self._name, self.answered = answers or {}, name, 0
         self._away_after, self._fail_every = away_after, fail_every
-        self._accidents, self._delay = dict(accidents or {}), delay
+        self._accidents, self._delay = accidents or {}, delay
 
     @property
     def fingerprint(self) -> Mapping[str, object]:
@@ -64,7 +66,7 @@ class Faulty(Scripted):
                 raise ServiceError(
                     f"The scripted generator went away after {self.answered} answers."
                 )
-            self._meet_with(request.id)
+            self._meet_with(self._accidents.get(request.id))
             if self._delay:
                 time.sleep(self._delay)
             self.answered += 1
@@ -75,13 +77,12 @@ class Faulty(Scripted):
                 failing = self._fail_every and _number(request.id) % self._fail_every == 0
                 yield Failure(request.id, "told to fail", permanent=False) if failing else answer
 
-    def _meet_with(self, id_: str) -> None:
-        accident = self._accidents.get(id_)
+    def _meet_with(self, accident: Accident | None) -> None:
+        if accident == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
         while accident == "hang":
             time.sleep(60)
-        if accident == "slip":
-            del self._accidents[id_]
-        if accident:
+        if accident == "error":
             raise ValueError("an accident that was asked for")
 
 

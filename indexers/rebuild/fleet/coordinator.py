@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from typing import Any
 
 from pyroaring import BitMap
 
 from cogr.errors import ServiceError, StorageError
 from cogr.records import Advance, Say
+from indexers.generators import Failure
 from indexers.generators.cache import Missing
 from indexers.lease import Lease
 from indexers.rebuild.fleet.broker import Broker, Message
@@ -34,10 +36,15 @@ LOOK_SECONDS = 15.0
 """How often it asks which shards workers are at, once the queue is empty. When nobody is at one for
 two looks, the round is over. It is also the pause after a round without an answer.
 """
-MAX_SETBACKS = 10
-"""Rounds in a row without an answer, after which the rebuild stops: the fleet is broken, or what is
-left takes its workers down.
+_PARTS = 8
+"""After each round without an answer shards are smaller by this factor, so that few deaths of
+workers find the entity that causes them.
 """
+LAST_DEATHS = 3
+"""Deaths before an entity alone in its shard is set aside, since a machine may also die by itself.
+"""
+MAX_SETBACKS = 10
+"""Rounds in a row without an answer, after which the fleet counts as broken."""
 PATIENCE_SECONDS = 600.0
 """How long to wait for a broker that can't be reached: longer than a restart takes."""
 _REPORT_SECONDS = 60.0
@@ -64,6 +71,7 @@ class Coordinator:
         )
         self._cache = job.cache
         self._looking, self._missing = Missing(self._cache, plan.keys), plan.missing
+        self._deaths = Counter[int]()
         self._reason = ""
         self._grown = self._said = time.monotonic()
 
@@ -92,8 +100,9 @@ class Coordinator:
         setbacks.set(0)
         while todo := self._todo():
             least = 1 if number else MIN_SHARD
-            shards = self._cut(number, todo, min(MAX_SHARD, max(least, -(-len(todo) // SHARDS))))
-            self._wait([*shards])
+            size = min(MAX_SHARD, max(least, -(-len(todo) // SHARDS))) // _PARTS**barren
+            shards = self._cut(number, todo, max(1, size))
+            self._wait(list(shards))
             self._close(shards)
             number, barren = number + 1, barren + 1 if self._todo() == todo else 0
             setbacks.set(barren)
@@ -107,14 +116,14 @@ class Coordinator:
             return self._missing
         return BitMap(i for i in self._missing if self._plan.entities[i].id not in aside)
 
-    def _cut(self, number: int, todo: BitMap, size: int) -> list[str]:
-        shards = []
+    def _cut(self, number: int, todo: BitMap, size: int) -> dict[str, BitMap]:
+        shards = {}
         for part, start in enumerate(range(0, len(todo), size)):
             shard, positions = f"{number:03d}-{part:05d}", todo[start : start + size]
             requests = (self._job.request(self._plan.entities[i]) for i in positions)
             keys = (self._plan.keys[i] for i in positions)
             self._folder.write_shard(shard, [*zip(keys, requests, strict=True)])
-            shards.append(shard)
+            shards[shard] = positions
         return shards
 
     def _wait(self, unsent: list[str]) -> None:
@@ -147,9 +156,9 @@ class Coordinator:
         prometheus.QUEUE.labels(self._job.side).set(waiting)
         return bool(waiting or left & self._broker.active(self._run.id))
 
-    def _close(self, shards: list[str]) -> None:
+    def _close(self, shards: dict[str, BitMap]) -> None:
         aside, self._reason = dict(self._run.set_aside), ""
-        for shard in shards:
+        for shard, positions in shards.items():
             attempt = self._folder.read(Attempt, f"attempts/{shard}")
             if attempt is not None:
                 aside |= attempt.transient
@@ -157,9 +166,20 @@ class Coordinator:
                     # The reason of an unexpected error may quote an item.
                     log.warning("Shard %s: %s, by %s", shard, attempt.state, attempt.worker)
                     self._reason = attempt.why
+                if attempt.state in ("running", "failed") and len(positions) == 1:
+                    aside |= self._died(positions[0])
         for shard in self._folder.names("shards"):
             self._folder.remove_shard(shard)
         self._write(set_aside=aside)
+
+    def _died(self, position: int) -> dict[str, str]:
+        self._deaths[position] += 1
+        deaths, id_ = self._deaths[position], self._plan.entities[position].id
+        if deaths < LAST_DEATHS or position not in self._missing:
+            return {}
+        why = f"took down {deaths} workers, the last time: {self._reason}"
+        self._cache.add([(self._plan.keys[position], Failure(id_, why))])
+        return {id_: why}
 
     def _check_fleet(self, barren: int) -> None:
         if barren < MAX_SETBACKS:
@@ -171,9 +191,7 @@ class Coordinator:
             )
         raise ServiceError(
             f"The fleet gave no answer {barren} times in a row, the last time: {self._reason}; "
-            f"{len(self._missing)} answers are missing, such as that of "
-            f"{self._plan.entities[self._missing[0]].id!r}. Repair the workers, or remove what "
-            "takes them down, and run the same command again."
+            "repair the workers and run the same command again."
         )
 
     def _report(self) -> None:

@@ -40,7 +40,7 @@ class FleetRun(Record):
     """What is rebuilt, and how far the coordinator is.
 
     Attributes:
-        set_aside: entity id -> reason, of those that failed for now.
+        set_aside: entity id -> reason, of those that took down workers or failed for now.
     """
 
     id: str

@@ -24,8 +24,10 @@ from indexers.workspace import Workspace
 from tests.shops import rebuild_here, write_thing_shop
 
 MIN_SHARD = "indexers.rebuild.fleet.coordinator.MIN_SHARD"
+LAST_DEATHS = "indexers.rebuild.fleet.coordinator.LAST_DEATHS"
 CONSTANTS = {
     MIN_SHARD: 16,
+    LAST_DEATHS: 3,
     "indexers.rebuild.fleet.coordinator.POLL_SECONDS": 0.1,
     "indexers.rebuild.fleet.coordinator.LOOK_SECONDS": 0.5,
     "indexers.rebuild.fleet.broker.INSPECT_SECONDS": 1,

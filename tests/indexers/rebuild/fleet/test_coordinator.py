@@ -134,16 +134,17 @@ def test_whatever_is_damaged_of_an_earlier_run_it_is_followed(
         workspace.store.remove("cache")
 
 
-def test_an_entity_that_raises_errors_is_named_once_all_others_have_their_answers(
+def test_entities_that_raise_errors_are_found_by_splitting_and_set_aside(
     workspace: Workspace, rebuild_by: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    accidents: Any = {"i13": "error", "i7": "error"}
+    accidents: Any = {"i7": "error", "i13": "error"}
     monkeypatch.setattr("indexers.generators.extractive.Scripted", faulty(accidents=accidents))
-    monkeypatch.setattr("indexers.rebuild.fleet.coordinator.MAX_SETBACKS", 2)
-    told = "worker one: ValueError: an accident.* 2 answers are missing, such as that of 'i13'"
-    with pytest.raises(ServiceError, match=told):
-        rebuild_by(Worker(workspace, "one"))
-    assert missing(workspace) == 2
+    rebuilt = rebuild_by(Worker(workspace, "one"))
+    assert set(rebuilt.set_aside) == set(accidents)
+    told = "took down 3 workers, the last time: worker one: ValueError: an accident"
+    assert all(told in why for why in rebuilt.set_aside.values())
+    assert dict(run_in(workspace.store).set_aside) == rebuilt.set_aside
+    assert rebuild_by(Worker(workspace, "one")).set_aside == rebuilt.set_aside
 
 
 def test_failures_for_the_time_being_are_passed_on_and_tried_again_later(

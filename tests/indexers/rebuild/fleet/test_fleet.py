@@ -18,9 +18,12 @@ from redis import Redis
 
 from cogr.errors import LockedError, ServiceError
 from cogr.settings.indexing import RedisSettings
+from indexers.generators import Failure
 from indexers.lease import latest_lease, lease_to_rebuild
 from indexers.rebuild.fleet.broker import server_version
+from tests.indexers.faulty import faulty
 from tests.indexers.rebuild.fleet.fleet_worlds import (
+    LAST_DEATHS,
     MIN_SHARD,
     Fleet,
     attempts_in,
@@ -62,8 +65,8 @@ def test_a_user_without_dangerous_commands_does_all_and_logs_and_metrics_tell_of
     tmp_path: Path, own_valkey: RedisSettings
 ) -> None:
     client: Any = Redis.from_url(str(own_valkey.url))
-    settings = {"log.format": "json", "metrics.port": 0, "accidents": {"i7": "slip"}}
-    with fleet_in(tmp_path, own_valkey, 60, settings) as fleet:
+    settings = {"log.format": "json", "metrics.port": 0, "accidents": {"i7": "error"}}
+    with fleet_in(tmp_path, own_valkey, 60, {**settings, LAST_DEATHS: 2}) as fleet:
         channel = f"&{fleet.prefix}:/0.celery.pidbox"
         may = (f"~{fleet.prefix}:*", channel, "+@all", "-@dangerous")
         client.execute_command("ACL", "SETUSER", "shop", "reset", "on", ">pw-of-shop", *may)
@@ -71,7 +74,7 @@ def test_a_user_without_dangerous_commands_does_all_and_logs_and_metrics_tell_of
         fleet.redis = RedisSettings(url=url)
         assert server_version(fleet.redis).startswith("version not known")
         worker = fleet.worker()
-        assert fleet.outcome(fleet.rebuild())["failures"] == 0
+        assert fleet.outcome(fleet.rebuild())["failures"] == 1
         lines = [
             json.loads(line)
             for process in fleet.processes
@@ -84,8 +87,8 @@ def test_a_user_without_dangerous_commands_does_all_and_logs_and_metrics_tell_of
         server_version(RedisSettings(url=url.replace("pw-of-shop", "another-one")))
     assert server_version(own_valkey)[0].isdigit()
     # The worker's own metrics.
-    assert seen['cogr_answers_total{outcome="completion",side="item"}'] == 60
-    assert seen['cogr_worker_shards_total{outcome="failed",side="item"}'] == 1
+    assert seen['cogr_answers_total{outcome="completion",side="item"}'] == 59
+    assert seen['cogr_worker_shards_total{outcome="failed",side="item"}'] >= 2
     assert seen['cogr_generated_tokens_total{side="item"}'] > 0
     # Logs: every line is JSON and says which run and shard; the text of an unexpected error is left
     # out.
@@ -128,6 +131,32 @@ def test_a_store_in_s3_where_worker_and_coordinator_are_killed(
         outcome = fleet.outcome(fleet.rebuild())
         assert outcome["snapshot"] == fleet.calm()
         assert not (tmp_path / ".cogr").exists()
+
+
+@pytest.mark.drill
+def test_entities_that_take_workers_down_are_set_aside(
+    tmp_path: Path, valkey: RedisSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accidents = {"i7": "kill", "i13": "error"}
+    settings = {"accidents": accidents, LAST_DEATHS: 2, MIN_SHARD: 8}
+    with fleet_in(tmp_path, valkey, 40, settings) as fleet:
+        workers = [fleet.worker()]
+        coordinator = fleet.rebuild()
+        while coordinator.poll() is None:
+            # What an orchestrator does: a worker that died is started again.
+            if workers[-1].poll() is not None:
+                workers.append(fleet.worker())
+            time.sleep(0.05)
+        outcome = fleet.outcome(coordinator)
+        assert outcome["failures"] == 2
+        lost = {id_: Failure(id_, "as it was") for id_ in accidents}
+        monkeypatch.setattr("indexers.generators.extractive.Scripted", faulty(answers=lost))
+        assert outcome["snapshot"] == fleet.calm()
+        # One death of the whole shard, two of the entity alone.
+        assert [worker.poll() for worker in workers[:-1]] == [-signal.SIGKILL] * 3
+        told = run_in(fleet.store).set_aside
+        assert "died while running" in told["i7"]
+        assert "ValueError: an accident that was asked for" in told["i13"]
 
 
 def test_two_coordinators_and_ctrl_c(fleet: Fleet) -> None:
