@@ -22,6 +22,7 @@ from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from cogr.errors import CogrError
 from cogr.settings.indexing import RedisSettings
@@ -105,7 +106,7 @@ class Mortal:
 
     def __init__(self, wanted: ServerSpec) -> None:
         self.state = start_owned(wanted)
-        self._wanted = replace(wanted, port=self.state.port)
+        self._wanted = replace(wanted, port=urlsplit(self.state.url).port)
 
     def kill(self) -> None:
         """SIGKILL; its process is gone when this returns."""
