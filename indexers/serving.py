@@ -65,7 +65,8 @@ def what_serves(workspace: Workspace) -> Pair:
 
 def with_flaws(pair: Pair, history: Sequence[Published]) -> Pair:
     """A pair with all its flaws: what the backend saw, a side that is gone, two sides that are of
-    two rounds or were never published together. `advice` publishes again what was published last.
+    two rounds or were never published together. `advice` publishes again what was published last,
+    or writes an item side where there was none.
     """
     last = history[-1].ids if history else {}
     flaws = [*pair.flaws]
@@ -81,6 +82,8 @@ def with_flaws(pair: Pair, history: Sequence[Published]) -> Pair:
     elif len(served) > 1 and not _together(served, history):
         flaws.append(f"{pair.ids['item']} and {pair.ids['query']} were never published together")
     advice = " ".join(["cogr-index publish", *last.values()]) if last else ""
+    if pair.item is None and "item" not in last:
+        advice = "cogr-index rebuild --side item"
     return replace(pair, flaws=tuple(flaws), advice=advice)
 
 

@@ -42,6 +42,11 @@ def test_arguments(shop: Path, cogr_index: Command, arguments: tuple[str, ...], 
     cogr_index(*arguments).check_refused(says)
 
 
+def test_queries_alone_ask_for_an_item_side(shop: Path, cogr_index: Command) -> None:
+    assert cogr_index("rebuild", "--side", "query", "--generator", "extractive").status == 0
+    cogr_index("search", "sofa").check_refused("run cogr-index rebuild --side item")
+
+
 def test_odd_texts_are_taken_as_they_are(shop: Path, cogr_index: Command) -> None:
     odd = [
         {"id": "nul", "title": "so\x00fa", "text": "x\x00y"},
