@@ -238,7 +238,7 @@ class Prompter:
     cut: Cut = cut_by_estimate
 
     def __call__(self, entity: Entity) -> Prompt:
-        """The prompt of one entity."""
+        """The prompt of one item or query, its description cut to `description_tokens`."""
         filled, cut = _PLACEHOLDER.split(self.template.user), False
         for place in range(1, len(filled), 2):
             name = filled[place]

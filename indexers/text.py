@@ -551,8 +551,8 @@ class WordIndex:
         scores = np.zeros(self.count, np.float32)
         for term in self.analyser.terms(text):
             if (at := self.known.get(term)) is not None:
-                found = slice(*self.starts[at : at + 2])
-                scores[self.texts[found]] += self.postings[found]
+                postings = slice(*self.starts[at : at + 2])
+                scores[self.texts[postings]] += self.postings[postings]
         return scores
 
     def literal(self, text: str) -> NDArray[np.int64]:

@@ -223,7 +223,7 @@ def load_weights(folder: Path, adapter: Path | None, dtype: Any, *, learns: bool
 
     what = f"The model {folder}{f' with the adapter {adapter}' if adapter else ''}"
     try:
-        model, found = AutoModelForCausalLM.from_pretrained(
+        model, loading = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
             use_safetensors=True,
@@ -231,7 +231,7 @@ def load_weights(folder: Path, adapter: Path | None, dtype: Any, *, learns: bool
             local_files_only=True,
             output_loading_info=True,
         )
-        lacking = sorted(found["missing_keys"])
+        lacking = sorted(loading["missing_keys"])
         if adapter:
             from peft import PeftModel
 

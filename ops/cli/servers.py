@@ -124,7 +124,7 @@ def doctor(call: Call) -> None:
 
 
 def examine_installation(config: Path | None = None) -> Iterator[Finding]:
-    """Examine everything."""
+    """What is installed here and what the configuration names: one finding for each part."""
     yield Finding("ok", "cogr", f"{__version__}, Python {platform.python_version()}")
     yield _tried("java", servers.find_java)
     maven = shutil.which("mvn")

@@ -43,7 +43,7 @@ _Sets = Mapping[str, Sequence[str]]
 
 
 def prompts_of(workspace: Workspace, side: Side, entities: Sequence[Entity]) -> list[Prompt]:
-    """The prompt of each entity."""
+    """The prompt of each item or query, in the order of `entities`."""
     return [*map(workspace.prompter(side), entities)]
 
 

@@ -20,7 +20,7 @@ from trainers.training.rounds import with_dev
 GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
 VLLM_SHARE = 0.3
 """Share of a GPU's memory that vLLM takes beside training."""
-AT_ONCE = 8
+COMPLETIONS_AT_ONCE = 8
 """Completions (examples) that a process computes at once, as TRL has it."""
 
 # What is refused
@@ -117,13 +117,14 @@ class Batch:
 
     @classmethod
     def of(cls, settings: TrainingSettings, share: int, retries: int = 0) -> Batch:
-        """The largest divisor of a process's share of a step up to `AT_ONCE`; all of it for `tiny`.
+        """The largest divisor of a process's share of a step up to `COMPLETIONS_AT_ONCE`; all of it
+        for `tiny`.
 
         Args:
             retries: how often memory ran out: at first activations are computed again, which takes
                 a third more time, then each time half as many are computed at once.
         """
-        most = share if settings.model == "tiny" else AT_ONCE
+        most = share if settings.model == "tiny" else COMPLETIONS_AT_ONCE
         most = max(1, most >> max(0, retries - 1))
         micro = next(size for size in range(min(share, most), 0, -1) if share % size == 0)
         return cls(micro, share // micro, retries > 0)
