@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VERSION = 13
+VERSION = 14
 """Version of the method: raise it with any change that fits the same data set otherwise."""
 
 FOLDER = "statistical"
