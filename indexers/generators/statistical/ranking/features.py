@@ -81,7 +81,7 @@ DEPTH, DEPTH_OF_FEW = 40, 60
 """Items that each of `CANDIDATES` brings in; more where training queries are few."""
 
 SPELLED_PART = 4
-"""Titles spelled like the query bring in a fourth of that: with all of it msrd and nfcorpus lose."""
+"""Titles spelled like the query bring in a fourth of it: with all of it msrd and nfcorpus lose."""
 
 BATCH_CELLS = 2_000_000
 """Queries x items that are worked on at once."""
