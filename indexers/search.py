@@ -106,8 +106,7 @@ class Searcher:
         self.workspace, self.pair = workspace, pair or what_serves(workspace)
         self._lookup = lookup or self._in_backend
         if self.pair.item is None:
-            advice = self.pair.advice or "cogr-index rebuild --side item"
-            raise SnapshotError(f"No item snapshot serves: run {advice}.")
+            raise SnapshotError(f"No item snapshot serves: run {self.pair.advice}.")
         self.item = self.pair.item.snapshot
         self.query = self.pair.ids["query"]
         self.notes = [*self.pair.problems]

@@ -339,7 +339,7 @@ async def _stop(client: Any, running: set[asyncio.Task[Answer]]) -> None:
 
 def without_credentials(url: str) -> str:
     """The URL without user, password, query and fragment, so that it may be printed and stored; ""
-    of what is none.
+    where it can't be read.
     """
     try:
         parts = urlsplit(url)

@@ -120,9 +120,9 @@ def judge(
 ) -> None:
     """Grade pairs of query and item by a language model, in the paper's five levels.
 
-    Pairs are pooled from BM25, what serves and a random sample. Prints the expected
-    cost first. Answers are cached: after an interruption the same command continues. Agreement with
-    human labels is measured if there are any.
+    Pairs are pooled from BM25 and what serves. Prints the expected cost first. Answers are cached:
+    after an interruption the same command continues. Agreement with human labels is measured if
+    there are any.
     """
     from trainers.labels.from_clicks import check_free
     from trainers.labels.judge import Judge, write_judged
