@@ -32,9 +32,9 @@ from cogr.snapshots import Row, Snapshot
 CUTOFFS = (10, 100, 1000)
 """The cutoffs of the paper's tables."""
 
-MeasurePlace = Literal["evaluate", "rounds", "gate", "new"]
-"""Where measures are shown: by `evaluate`, in tables of a run and in its report, of items that came
-later; and where a pair that is worse than text search does not go live.
+MeasurePlace = Literal["evaluate", "rounds", "gate"]
+"""Where measures are shown: by `evaluate`, in tables of a run and in its report; and where a pair
+that is worse than text search does not go live.
 """
 
 
@@ -53,16 +53,13 @@ class Measure(NamedTuple):
 
 
 MEASURES: Mapping[str, Measure] = {
-    "p": Measure.of("P", "evaluate", "rounds", "new"),
-    "r": Measure.of("R", "evaluate", "rounds", "new"),
-    "f1": Measure.of("F1", "evaluate", "rounds", "gate", "new"),
+    "p": Measure.of("P", "evaluate", "rounds"),
+    "r": Measure.of("R", "evaluate", "rounds"),
+    "f1": Measure.of("F1", "evaluate", "rounds", "gate"),
     "ndcg@10": Measure.of("nDCG@10", "evaluate", "rounds", "gate"),
     "mrr@10": Measure.of("MRR@10", "evaluate", "rounds"),
     "p@10": Measure.of("P@10", "evaluate"),
     "r@100": Measure.of("R@100", "evaluate", "gate"),
-    "r_new": Measure.of("R of new", "new"),
-    "p_new": Measure.of("P of new", "new"),
-    "r_old": Measure.of("R of old", "new"),
 }
 """Every measure that is shown, in the order of the tables."""
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Console
 from typer import Argument, Option
 
-from cogr.errors import SettingsError
 from cogr.records import Split
 from indexers.cli import console
 from indexers.cli.console import (
@@ -19,7 +18,6 @@ from indexers.cli.console import (
     VerboseOption,
     common_options,
 )
-from indexers.tables import Table, pick_columns
 from indexers.telemetry import logs
 from trainers.cli.labels import labels_app
 
@@ -147,16 +145,6 @@ def _evaluate(
     item: Annotated[str | None, Option(help="Item snapshot; what serves by default.")] = None,
     query: Annotated[str | None, Option(help="Query snapshot; what serves by default.")] = None,
     baselines: Annotated[bool, Option(help="Also measure BM25.")] = False,
-    new_items: Annotated[
-        float | None,
-        Option(
-            metavar="SHARE",
-            min=0.0,
-            max=0.9,
-            help="Instead, measure how this share of items is found if it comes later.",
-            show_default=False,
-        ),
-    ] = None,
 ) -> None:
     """Compute precision, recall, F1 and rank metrics of any snapshot pair on one split, on any
     backend. Needs no torch.
@@ -168,27 +156,8 @@ def _evaluate(
     queries, a fifth of the training queries is dev. An item snapshot that the backend lacks is
     pushed, but not published.
     """
-    if new_items is not None:
-        if item or query or baselines:
-            raise SettingsError(
-                "--new-items can't be combined with --item, --query and --baselines."
-            )
-        _evaluate_new(call, new_items, split)
-        return
     result = _project(call).evaluate(split, item=item, query=query, baselines=baselines)
     call.emit(result.as_dict(), result.table.show)
-
-
-def _evaluate_new(call: Call, share: float, split: Split) -> None:
-    from cogr.metrics import measures_of
-    from trainers.evaluation import new_items
-
-    rows = list(new_items(call.workspace, share, split))
-    asked = f"{rows[0]['queries']} queries, {rows[0]['with_new']} of them want a new item"
-    title = f"{split}: {asked}; {share:g} of the items came later"
-    columns = {"name": "", **measures_of("new"), "r_new_se": "± R of new", "f1_se": "± F1"}
-    table = Table(title, pick_columns(rows, columns), ["±: one standard error."])
-    call.emit({"split": split, "share": share, "rows": rows}, table.show)
 
 
 @app.command("demo")

@@ -69,17 +69,12 @@ class JudgedLabels:
 
     @property
     def said(self) -> str:
-        agreement = self.agreement
-        if agreement is None:
+        if (found := self.agreement) is None:
             return "Agreement with people is not measured: too few pairs that people judged."
-        strength = next(word for least, word in _STRENGTHS if agreement.kappa >= least)
-        leaning = "as strict as people"
-        if abs(agreement.lean) >= 0.05:
-            way = "more lenient" if agreement.lean > 0 else "stricter"
-            leaning = f"{way} than people ({agreement.lean:+.0%})"
         return (
-            f"Agreement with people is {strength} (kappa {agreement.kappa:.2f}, "
-            f"{agreement.accuracy:.0%} of {agreement.pairs} pairs alike); the judge is {leaning}."
+            f"Agreement with people on {found.pairs} pairs: kappa {found.kappa:.2f}, accuracy "
+            f"{found.accuracy:.0%}; the judge calls {found.lean:+.0%} more of them relevant. With "
+            "a kappa below 0.4 don't train on these labels."
         )
 
 
@@ -187,16 +182,6 @@ class Agreement:
     accuracy: float
     kappa: float
     lean: float
-
-
-_STRENGTHS = (
-    (0.8, "almost perfect"),
-    (0.6, "substantial"),
-    (0.4, "moderate"),
-    (0.2, "fair"),
-    (-1.0, "poor: don't train on these labels"),
-)
-"""Landis and Koch 1977."""
 
 
 def agreement(pairs: Sequence[tuple[bool, int]]) -> Agreement | None:

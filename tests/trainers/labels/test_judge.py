@@ -77,7 +77,7 @@ def test_a_judge_makes_a_data_set_and_says_how_far_it_agrees_with_people(
     assert dataset.lineage["agreement"]["pairs"] == len(LABELS)
     assert endpoint.bodies[0]["temperature"] == 0
     shown = cogr_train("labels", "judge", *at(endpoint), "--out", "shown")
-    assert "Agreement with people is almost perfect (kappa 1.00" in shown.out
+    assert "kappa 1.00, accuracy 100%" in shown.out
 
 
 def test_answers_without_one_level_are_counted_and_give_no_label(
