@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from cogr.datasets.builder import BLANK_ITEMS, HTML, REPEATED_ITEMS, cluster_key, place
-from cogr.errors import MissingExtraError, ServiceError, SnapshotError
+from cogr.errors import ServiceError, SnapshotError
 from cogr.keywords import query_key, self_keyword
 from cogr.records import SPLITS, Dataset, Query
 from indexers.exports import run_of
@@ -233,14 +233,9 @@ def runs_of(
 ) -> tuple[Runs, Mapping[str, str]]:
     """What the retrievers find, `size` items of a query at most; and which could not be asked, with
     the reason: without a pair that serves there are no keywords.
-
-    Raises MissingExtraError without the extra `statistical`.
     """
     lexical = Lexical(workspace.dataset.items)
-    bm25 = {
-        query.id: [id_ for id_, _ in lexical.best(lexical.scores(query.text), size)]
-        for query in queries
-    }
+    bm25 = {query.id: [id_ for id_, _ in lexical.rank(query.text, size)] for query in queries}
     try:
         hits = run_of(workspace, queries, size).hits
     except (SnapshotError, ServiceError) as error:
@@ -331,10 +326,7 @@ def _measured(workspace: Workspace) -> tuple[Mapping[str, Holes], Mapping[str, s
     if len(dataset.items) > MAX_ITEMS:
         return {}, {"retrievers": f"more than {MAX_ITEMS:,} items"}
     queries = _sample(dataset.all_queries(), _MAX_QUERIES)
-    try:
-        runs, missing = runs_of(workspace, queries, _DEPTH) if queries else ({}, {})
-    except MissingExtraError as error:
-        return {}, {"retrievers": str(error)}
+    runs, missing = runs_of(workspace, queries, _DEPTH) if queries else ({}, {})
     return holes(runs, dataset), missing
 
 

@@ -168,8 +168,7 @@ class Answered:
         keywords: S_q ∪ {q}, the normalised query text first -> weight.
         source, confidence: as of `Found`.
         rules: the merchant's rules for this query (`publish.rules`).
-        note: why precomputed keywords are not used, no model answers, or texts could not be
-            searched; "" otherwise.
+        note: why precomputed keywords are not used, or no model answers; "" otherwise.
         total: size of the set: what the keywords find, and literal matches.
         more: how many other items the text finds; they come after the set.
     """
@@ -267,7 +266,7 @@ def search(
         source=query.source,
         confidence=query.confidence,
         rules=[str(rule) for rule in searcher.rules.about(text)],
-        note=" ".join(filter(None, [*searcher.notes, result.textless])),
+        note=" ".join(searcher.notes),
         snapshot=searcher.item,
         backend=workspace.backend.name,
         total=result.total,

@@ -8,8 +8,8 @@ Lucene's CJK analyser does.
 `cogr.keywords.normalise`, not this module, decides when two keywords are the same. Stems are never
 stored in a snapshot.
 
-`WordIndex` is plain BM25 over texts, by bm25s, and `Lexical` that over titles and texts of items:
-the baseline of every comparison. They know no generated keywords; `cogr.matching.mirror` searches
+`WordIndex` is plain BM25 over texts, and `Lexical` that over titles and texts of items: the
+baseline of every comparison. They know no generated keywords; `cogr.matching.mirror` searches
 those.
 """
 
@@ -23,7 +23,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, reduce
+from functools import cache, reduce
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cogr.errors import GeneratorError, MissingExtraError
+from cogr.errors import GeneratorError
 from cogr.records import Item
 
 _Ints = NDArray[np.int64]
@@ -486,15 +486,13 @@ def join_words(words: Sequence[str]) -> str:
 
 K1 = 1.5
 B = 0.75
-_ARRAYS = ("indptr", "indices", "data")
-"""As bm25s names them."""
+_ARRAYS = ("starts", "texts", "postings")
 _TERMS = "terms.json"
 
 
 @dataclass(frozen=True)
 class WordIndex:
-    """BM25 over texts by number, as bm25s weighs it; in memory, or mapped from a folder: searching
-    imports no bm25s, which takes a second with all that it loads.
+    """BM25 over texts by number, with Lucene's weights; in memory, or mapped from a folder.
 
     Attributes:
         known: term -> its place in `starts`.
@@ -515,20 +513,27 @@ class WordIndex:
     def of(
         cls, texts: Iterable[str], analyser: Analyser, k1: float = K1, b: float = B
     ) -> WordIndex:
-        """Index texts, streaming. Memory: 4 bytes a word, and 16 a posting. Raises
-        MissingExtraError without the extra `statistical`.
-        """
-        known, ends, flat = dict[str, int](), array("q", [0]), array("i")
+        """Index texts, streaming. Memory: some 40 bytes a posting."""
+        known, lengths, sizes = dict[str, int](), array("q"), array("q")
+        terms, counts = array("i"), array("i")
         for text in texts:
-            flat.extend(known.setdefault(term, len(known)) for term in analyser.terms(text))
-            ends.append(len(flat))
-        index = _bm25s().BM25(k1=k1, b=b)
-        if known:
-            index.index(_Corpus(_Numbers(flat, ends), known), show_progress=False)
-        else:
-            index.scores = {name: np.zeros(1, np.int32) for name in _ARRAYS}
-        arrays = (index.scores[name] for name in _ARRAYS)
-        return cls(analyser, known, len(ends) - 1, *arrays)
+            words = Counter(known.setdefault(word, len(known)) for word in analyser.terms(text))
+            terms.extend(words)
+            counts.extend(words.values())
+            sizes.append(len(words))
+            lengths.append(words.total())
+        by_term = np.argsort(terms, kind="stable")
+        at, often = (np.repeat(np.arange(len(sizes)), sizes)[by_term], np.array(counts)[by_term])
+        df = np.bincount(terms, minlength=len(known))
+        idf = np.log1p((len(sizes) - df + 0.5) / (df + 0.5))
+        mean = max(1, sum(lengths)) / max(1, len(lengths))
+        norms = k1 * (1 - b + b * np.array(lengths) / mean)
+        scores = np.repeat(idf, df) * often / (often + norms[at])
+        starts = np.concatenate([[0], np.cumsum(df)])
+        return cls(
+            *(analyser, known, len(sizes), starts),
+            *(at.astype(np.int32), scores.astype(np.float32)),
+        )
 
     @classmethod
     def open(cls, folder: Path, analyser: Analyser) -> WordIndex:
@@ -608,42 +613,11 @@ class CodeIndex(Sequence[bytes]):
         return np.unique(owners[first:same]), np.unique(owners[first:last])
 
 
-def _bm25s() -> Any:
-    try:
-        import bm25s
-    except ImportError as error:
-        raise MissingExtraError("BM25 over the items' text", "statistical") from error
-    return bm25s
-
-
-@dataclass(frozen=True)
-class _Corpus:
-    # What bm25s takes for a corpus of numbered terms.
-    ids: Sequence[list[int]]
-    vocab: dict[str, int]
-
-
-class _Numbers(Sequence[list[int]]):
-    def __init__(self, flat: array[int], ends: array[int]) -> None:
-        self._flat, self._ends = flat, ends
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def __getitem__(self, at: Any) -> Any:
-        if at >= len(self):
-            raise IndexError(at)
-        return self._flat[self._ends[at] : self._ends[at + 1]].tolist()
-
-
 class Lexical:
     """A BM25 index over title and text of every item.
 
     Args:
         texts: of the items, in their order, instead of title and text.
-        language: of stems and stop words (`Analyser`); by default that of the texts.
-
-    Raises MissingExtraError without the extra `statistical`.
     """
 
     def __init__(
@@ -652,45 +626,24 @@ class Lexical:
         k1: float = K1,
         b: float = B,
         texts: Sequence[str] | None = None,
-        language: str = DETECT,
     ) -> None:
-        self.items, self._texts = items, texts
-        # Ties are broken by position, so the items are put into id order first: score descending,
-        # then id.
-        self._order = sorted(range(len(items)), key=lambda i: items[i].id)
-        if language == DETECT:
-            language = detect_language(map(self._said, self._order))
-        said = map(self._said, self._order)
-        self._index = WordIndex.of(said, Analyser(language), k1, b)
+        said = texts or [f"{item.title} {item.text}" for item in items]
+        ids = [item.id for item in items]
+        # Ties are broken by position, so the items are put into id order first.
+        order = sorted(range(len(ids)), key=ids.__getitem__)
+        self._ids = [ids[at] for at in order]
+        language = detect_language(said[at] for at in order)
+        self._index = WordIndex.of((said[at] for at in order), Analyser(language), k1, b)
 
-    def _said(self, at: int) -> str:
-        item = self.items[at]
-        return f"{item.title} {item.text}" if self._texts is None else self._texts[at]
-
-    def scores(self, text: str) -> NDArray[np.float32]:
-        """The score of every item for one text, in id order; 0 where no word is in it."""
-        return self._index.scores(text)
-
-    def rank(self, text: str, size: int) -> list[tuple[Item, float]]:
-        """The best items of one text with scores above 0, best first, ties in id order."""
-        ranked = _best(self.scores(text), size)
-        return [(self.items[self._order[at]], score) for at, score in ranked]
-
-    def best(self, scores: NDArray[Any], size: int) -> list[tuple[str, float]]:
-        """The same of any scores, in id order, as ids."""
-        return [(self._ids[at], score) for at, score in _best(scores, size)]
-
-    @cached_property
-    def _ids(self) -> list[str]:
-        # Items may be in files, and slow to read one by one.
-        return [self.items[at].id for at in self._order]
+    def rank(self, text: str, size: int) -> list[tuple[str, float]]:
+        """Ids and scores of the best items of one text with scores above 0, score descending, then
+        id.
+        """
+        scores = self._index.scores(text)
+        scored = np.flatnonzero(scores > 0)
+        best = scored[np.argsort(-scores[scored], kind="stable")][:size].tolist()
+        return [(self._ids[at], float(scores[at])) for at in best]
 
     @property
     def size_bytes(self) -> int:
         return self._index.size_bytes
-
-
-def _best(scores: NDArray[Any], size: int) -> list[tuple[int, float]]:
-    scored = np.flatnonzero(scores > 0)
-    best = scored[np.argsort(-scores[scored], kind="stable")][:size]
-    return list(zip(best.tolist(), scores[best].tolist(), strict=True))

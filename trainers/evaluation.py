@@ -53,22 +53,20 @@ class Baseline:
 
 
 def bm25(dataset: Dataset, split: Split, cutoff: int | None = None) -> Baseline:
-    """BM25 (bm25s, English stems), its sets cut at the number of items that maximises macro F1 on
+    """BM25 over words, its sets cut at the number of items that maximises macro F1 on
     the training queries.
 
     Args:
         cutoff: the number, where it is known already.
 
-    Raises DataError when the split or the training split is empty, MissingExtraError without the
-    extra `statistical`.
+    Raises DataError when the split or the training split is empty.
     """
     train, asked = dataset.require("train"), dataset.require(split)
     lexical = Lexical(dataset.items)
 
     def rank(queries: Sequence[Query]) -> dict[str, list[str]]:
         return {
-            query.id: [id_ for id_, _ in lexical.best(lexical.scores(query.text), MAX_RANKING)]
-            for query in queries
+            query.id: [id_ for id_, _ in lexical.rank(query.text, MAX_RANKING)] for query in queries
         }
 
     if cutoff is None:

@@ -227,7 +227,7 @@ def bm25_negatives(task: Task, most: int) -> list[list[int]]:
     """
     draw, lexical, found = random.Random(task.seed), Lexical(task.dataset.items), []
     for query, relevant in zip(task.train, task.relevant, strict=True):
-        ranked = [task.number[item.id] for item, _ in lexical.rank(query.text, _NEGATIVES_FROM)]
+        ranked = [task.number[id_] for id_, _ in lexical.rank(query.text, _NEGATIVES_FROM)]
         wrong = [at for at in ranked if at not in relevant]
         others = [at for at in range(len(task.texts)) if at not in relevant]
         pool = wrong if len(wrong) >= most else others

@@ -32,21 +32,23 @@ _Texts = Sequence[Sequence[str]]
 """Stems of each text, in order."""
 
 
-def by_words(lexical: Lexical) -> Fitted:
+def by_words(lexical: Lexical, items: int) -> Fitted:
     """A fitted BM25; items without a word of the query are left out."""
 
-    size = lexical.size_bytes / len(lexical.items)
-    return Fitted(lambda query, depth: lexical.best(lexical.scores(query.text), depth), size)
+    size = lexical.size_bytes / items
+    return Fitted(lambda query, depth: lexical.rank(query.text, depth), size)
 
 
 class BM25Search(Method):
-    """BM25 over title and text, by bm25s."""
+    """BM25 over title and text."""
 
     seeded = False
     grid = grid("k1 b", *PARAMETERS)
 
     def fit(self, task: Task, params: Params) -> Fitted:
-        return by_words(Lexical(task.dataset.items, params["k1"], params["b"], task.texts))
+        items = task.dataset.items
+        lexical = Lexical(items, params["k1"], params["b"], task.texts)
+        return by_words(lexical, len(items))
 
 
 class Doc2Query(Method):
@@ -67,7 +69,7 @@ class Doc2Query(Method):
             " ".join((text, *(word for word in words for _ in range(times))))
             for text, words in zip(task.texts, sets, strict=True)
         ]
-        return by_words(Lexical(items, texts=texts))
+        return by_words(Lexical(items, texts=texts), len(items))
 
 
 class Nearest(Method):
@@ -90,7 +92,7 @@ class Nearest(Method):
 
         def votes(query: Query, depth: int) -> list[tuple[str, float]]:
             ranked = index.rank(query.text, nearest + 1)
-            others = [(one.id, score) for one, score in ranked if one.id != query.id]
+            others = [(id_, score) for id_, score in ranked if id_ != query.id]
             counted: dict[str, float] = defaultdict(float)
             for id_, score in others[:nearest]:
                 for item in relevant[id_]:

@@ -87,7 +87,7 @@ class DeepRetrieval(Trained):
         """BM25's items for a rewritten query, and their scores."""
         text, words = asked
         said = words if self.alone and words else (text, *words)
-        return lexical.best(lexical.scores(" ".join(said)), depth)
+        return lexical.rank(" ".join(said), depth)
 
     def score(self, task: Task, lexical: Lexical, query: Query, words: Sequence[str]) -> float:
         """The reward of a training query's keywords; 0 over the budget."""

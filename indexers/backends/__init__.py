@@ -100,12 +100,11 @@ class Hit:
 class SearchResult:
     """`total` is the size of the retrieved set: what the keywords find, and literal matches of the
     text. `more` counts what else the text finds. `hits` are the best of the set, then of the rest,
-    score descending, then id. `textless` says why the texts could not be searched.
+    score descending, then id.
     """
 
     total: int
     hits: Sequence[Hit]
-    textless: str = ""
     more: int = 0
 
 

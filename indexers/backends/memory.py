@@ -33,7 +33,6 @@ from cogr import __version__
 from cogr.errors import (
     CheckFailedError,
     LockedError,
-    MissingExtraError,
     SnapshotError,
     StorageError,
 )
@@ -154,14 +153,11 @@ class Opened:
 
     def literal(self, text: str) -> BitMap:
         """Items that the text is the id of, whose part number it begins, or that have all of its
-        words in one field; dense ids. Without the extra `statistical` by ids alone.
+        words in one field; dense ids.
         """
         own = self._places.get(text.strip().casefold())
         named = BitMap() if own is None else BitMap([own])
-        try:
-            return named | to_bitmap(self.searched.literal(text[:MAX_TEXT]).astype(np.uint32))
-        except MissingExtraError:
-            return named
+        return named | to_bitmap(self.searched.literal(text[:MAX_TEXT]).astype(np.uint32))
 
     def _named(self, text: str) -> list[int]:
         # Items that the text is the id or the part number of.
@@ -179,17 +175,11 @@ class Opened:
         return items - self.mirror.retrieved(buried)
 
     def rank(self, boosts: Mapping[str, float], words: Words | None, size: int) -> Ranked:
-        """Both tiers of a search; without words, or where texts can't be searched, the best `size`
-        by keywords.
-        """
-        textless = ""
+        """Both tiers of a search; without words the best `size` by keywords."""
         if words is not None:
-            try:
-                return self._blended(boosts, words)
-            except MissingExtraError as error:
-                textless = str(error)
+            return self._blended(boosts, words)
         ranking = self.mirror.search(boosts, size)
-        return Ranked(ranking.dense, ranking.scores, ranking.total, textless=textless)
+        return Ranked(ranking.dense, ranking.scores, ranking.total)
 
     def _blended(self, boosts: Mapping[str, float], words: Words) -> Ranked:
         searched, mirror = self.searched, self.mirror
@@ -237,8 +227,7 @@ class MemoryBackend:
         started, entities = time.perf_counter(), snapshot.manifest.entities
         known = self._note(snapshot.id) is not None
         if snapshot.side == "item":
-            with suppress(MissingExtraError):
-                _TextIndex.of(snapshot, checked=True)
+            _TextIndex.of(snapshot, checked=True)
         if not known:
             self._write_note(snapshot.id, verified=False)
         seconds = time.perf_counter() - started
@@ -335,7 +324,7 @@ class MemoryBackend:
         opened, boosts = self._searched(snapshot), boosts_of(keywords)
         ranked = opened.rank(boosts, words, size)
         hits = opened.hits(ranked, boosts, size, explain=explain)
-        return SearchResult(ranked.total, hits, ranked.textless, ranked.more)
+        return SearchResult(ranked.total, hits, ranked.more)
 
     def retrieved(
         self, keywords: Keywords, *, snapshot: str, words: Words | None = None
@@ -345,7 +334,7 @@ class MemoryBackend:
         ranked = opened.rank(boosts_of(keywords), words, len(opened.mirror))
         ids = map(opened.mirror.ids.__getitem__, ranked.dense[: ranked.total].tolist())
         hits = list(map(Hit, ids, ranked.scores.tolist()))
-        return SearchResult(ranked.total, hits, ranked.textless)
+        return SearchResult(ranked.total, hits)
 
     def lookup(self, text: str, *, snapshot: str) -> Row | None:
         """The row of a query text; None when the query side does not hold it."""
@@ -462,7 +451,7 @@ class _TextIndex:
         read the same; elsewhere each process makes its own. `checked`: the files' content is
         hashed, which takes time by their size; else their sizes tell whether they are whole.
 
-        Raises MissingExtraError, and SnapshotError where texts are lost.
+        Raises SnapshotError where texts are lost.
         """
         store, named = snapshot.store, snapshot.manifest.generator.get("language") or DETECT
         if not store.is_local:
@@ -563,7 +552,6 @@ class Ranked:
     total: int
     more: int = 0
     by_text: NDArray[np.float32] | None = None
-    textless: str = ""
 
 
 def _note_path(snapshot_id: str) -> str:

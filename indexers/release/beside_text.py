@@ -73,8 +73,7 @@ def beside_text(
         Comparison("F1", on, facts[name], facts["f1_of_text"]) for on, name in kinds if facts
     ]
     if dev:
-        measured, why = _measured(workspace, pair, _sample(dev))
-        return [*measured, *comparisons], why
+        return [*_measured(workspace, pair, _sample(dev)), *comparisons], ""
     why = "" if comparisons else "there are no dev queries, and no fit of statistical wrote it"
     return comparisons, why
 
@@ -86,7 +85,7 @@ def _sample(queries: Sequence[Query]) -> list[Query]:
 
 def _measured(
     workspace: Workspace, pair: Mapping[Side, str], queries: Sequence[Query]
-) -> tuple[list[Comparison], str]:
+) -> list[Comparison]:
     settings, dataset = workspace.settings, workspace.dataset
     item, query = (open_snapshot(workspace.store, pair[side]) for side in ("item", "query"))
     opened = Opened(item)
@@ -95,8 +94,7 @@ def _measured(
     for id_, row in rows.items():
         words = Words(row.text, text_boost(row.weights, settings.serving.blend))
         ranked = opened.rank(row.weighted, words, MAX_RANKING)
-        if ranked.by_text is None:
-            return [], ranked.textless
+        assert ranked.by_text is not None, "a search with words is by text too"
         ids = [opened.mirror.ids[dense] for dense in ranked.dense.tolist()]
         sets[id_], serving[id_] = ids[: ranked.total], ids[:MAX_RANKING]
         text[id_] = _by_text(opened, ranked.by_text)
@@ -104,7 +102,7 @@ def _measured(
     cut = {id_: ids[:cutoff] for id_, ids in text.items()}
     own, other = measure(dataset, queries, sets, serving), measure(dataset, queries, cut, text)
     on = "dev queries" + ", by titles alone" * (item.manifest.texts is None)
-    return [*_compared(own.values, other.values, own.weights, on)], ""
+    return [*_compared(own.values, other.values, own.weights, on)]
 
 
 def _compared(

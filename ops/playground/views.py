@@ -177,7 +177,7 @@ class PlaygroundAnswers:
         """
         best = self._catalogue.lexical.rank(query, max(cut, size))
         relevant = self._catalogue.relevant(query)
-        cut_off = frozenset(item.id for item, _ in best[:cut])
+        cut_off = frozenset(id_ for id_, _ in best[:cut])
         hits = [
             {
                 "id": item.id,
@@ -185,7 +185,8 @@ class PlaygroundAnswers:
                 "score": score,
                 "relevant": relevant and item.id in relevant,
             }
-            for item, score in best[:size]
+            for id_, score in best[:size]
+            if (item := self._catalogue.item(id_))
         ]
         figures = relevant and _figures(cut_off, relevant)
         return {"hits": hits, "cut": len(cut_off), "figures": figures}
@@ -349,7 +350,7 @@ class Catalogue:
 
     @cached_property
     def lexical(self) -> Lexical:
-        """BM25 over titles and texts. Raises MissingExtraError without the extra `statistical`."""
+        """BM25 over titles and texts."""
         return Lexical(self.dataset.items)
 
 

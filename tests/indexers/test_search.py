@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -79,22 +77,6 @@ def test_a_query_that_nobody_knows_is_searched_in_titles_too(shop: Path) -> None
     found = search(workspace, "velvet of another kind")
     assert (found.source, found.total, found.more, found.confidence) == ("none", 0, 2, None)
     assert [hit.id for hit in found.hits] == ["a", "c"]
-
-
-def test_without_the_extra_the_keywords_answer_alone_and_a_note_says_so(
-    shop: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workspace = serve(shop)
-    monkeypatch.setitem(sys.modules, "bm25s", None)
-    # What another process has indexed is searched all the same.
-    indexed = search(workspace, "velvet anything")
-    assert (indexed.more, indexed.note) == (2, "")
-    workspace.backend.close()
-    shutil.rmtree(workspace.store.local("text_index"))
-    found = search(workspace, "velvet anything")
-    assert found.more == 0
-    assert "pip install 'cogr[statistical]'" in found.note
-    assert [hit.id for hit in found.hits] == ["b"]
 
 
 def test_the_command_says_how_sure_it_is_and_what_answered(shop: Path, cogr_index: Command) -> None:

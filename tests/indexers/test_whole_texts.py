@@ -192,7 +192,7 @@ def test_an_index_of_texts_is_opened_as_it_is_and_a_damaged_one_made_anew(
     shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     published = rebuilt(cogr_index)
-    (path,) = (shop / ".cogr/text_index").glob("*/whole/data*")
+    (path,) = (shop / ".cogr/text_index").glob("*/whole/postings*")
     sound = path.read_bytes()
     # A search looks at sizes alone and reads no texts, which takes time by their size.
     with monkeypatch.context() as patched:

@@ -32,7 +32,7 @@ def f1(dataset: Dataset, sets: Mapping[str, Sequence[str]]) -> float:
 def test_the_cutoff_is_the_best_one_for_the_training_queries(dataset: Dataset) -> None:
     found, lexical = bm25(dataset, "test"), Lexical(dataset.items)
     train = {
-        query.id: [item.id for item, _ in lexical.rank(query.text, 400)]
+        query.id: [id_ for id_, _ in lexical.rank(query.text, 400)]
         for query in dataset.queries["train"]
     }
     by_cutoff = {k: f1(dataset, {id_: ids[:k] for id_, ids in train.items()}) for k in range(1, 60)}

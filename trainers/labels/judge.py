@@ -98,7 +98,6 @@ class Judge:
     Raises:
         GeneratorError: the generator is not a language model, or can't be set up.
         DataError: the data set has no queries.
-        MissingExtraError: without the extra `statistical`.
     """
 
     def __init__(

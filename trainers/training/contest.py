@@ -165,12 +165,11 @@ def measured_baselines(workspace: Workspace, run: Run, say: Say) -> Baselines:
     result = known = known_baselines(run) or Baselines()
     if result.statistical is None or not _is_there(workspace, result.statistical):
         say("measuring bm25 and statistical beside the rounds")
-        result = Baselines(known.bm25)
+        result = Baselines(known.bm25 or _bm25(workspace))
         try:
-            result = replace(result, bm25=known.bm25 or _bm25(workspace))
             result = replace(result, statistical=generated_pair(workspace))
         except (MissingExtraError, GeneratorError) as error:
-            say(f"{'' if result.bm25 else 'bm25 and '}statistical: not measured. {error}")
+            say(f"statistical: not measured. {error}")
     result = _with_distilled(workspace, run.state(), result, say)
     if result != known:
         run.store.write_json(f"{run.path}/{_FILE}", asdict(result))
@@ -215,18 +214,14 @@ def _bm25(workspace: Workspace) -> dict[str, Mapping[str, Any]]:
     return figures
 
 
-def check_start(workspace: Workspace, run: Run, say: Say) -> None:
+def check_start(workspace: Workspace, run: Run) -> None:
     """Raises CheckFailedError where the pair of SFT is not one standard error above BM25 in F1 on
     dev: rewards of such sets teach little.
     """
     known, own = known_baselines(run) or Baselines(), run.state().finished[0].figures.get("dev")
     if own is None:
         return
-    try:
-        known = replace(known, bm25=known.bm25 or _bm25(workspace))
-    except MissingExtraError as missing:
-        say(f"bm25: not measured. {missing}")
-        return
+    known = replace(known, bm25=known.bm25 or _bm25(workspace))
     run.store.write_json(f"{run.path}/{_FILE}", asdict(known))
     f1, error, text = float(own["f1"]), float(own["f1_se"]), known.bm25["dev"]["f1"]
     if f1 < text + error:

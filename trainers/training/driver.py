@@ -104,7 +104,7 @@ class Driver:
             while not state.finished or state.rounds_done < rounds:
                 first = bool(state.finished) and len(state.rounds) == 1
                 if first and training.model != "tiny" and training.rules == "own":
-                    check_start(self.workspace, self.run, self._say)
+                    check_start(self.workspace, self.run)
                 self._finish(state)
                 state = self.run.state()
             return state.finished[-1]
