@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 import unicodedata
 from array import array
 from bisect import bisect_left, bisect_right
@@ -24,6 +25,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
+from importlib.resources import files
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -38,27 +40,6 @@ _Ints = NDArray[np.int64]
 Phrase = tuple[str, ...]
 """Adjacent stems, e.g. ("wireless", "headphon")."""
 
-_ENGLISH = """
-a about above after again all also am an and any are as at be been before being below between both
-but by can could did do does doing down during each for from further had has have having he her here
-hers him his how i if in into is it its itself just may me might more most must my no nor not now of
-off on once only or other our out over own same she should so some such than that the their them
-then there these they this those through to too under until up upon us very was we were what when
-where which while who whom why will with within without would you your
-"""
-_GERMAN = """
-aber alle als also am an auch auf aus bei beim bin bis bist da damit dann das dass dein dem den der
-des dich die dies diese dieser dieses dir doch dort du durch ein eine einem einen einer eines er es
-euch euer für hat hatte hier hin ich ihm ihn ihr ihre im in ins ist ja jede jeder jedes kann kein
-keine können man mein mich mir mit nach nicht noch nun nur ob oder ohne sehr sein seine sich sie
-sind so soll um und uns unser unter vom von vor war was weil wenn wer werden wie wieder wir wird wo
-zu zum zur über
-"""
-STOP_WORDS = {"english": frozenset(_ENGLISH.split()), "german": frozenset(_GERMAN.split())}
-_OTHERS = (
-    *("danish", "dutch", "french", "italian", "norwegian", "portuguese", "russian", "spanish"),
-    *("swedish", "turkish"),
-)
 CJK = "cjk"
 """The language of scripts without spaces between words: no stems, and English stop words."""
 _SCRIPTS = {
@@ -69,6 +50,8 @@ _SCRIPTS = {
     "tamil": "\u0b80-\u0bff",
 }
 """Letters that tell a language without stop words here."""
+_MUTED = ("english", "german")
+"""Whose stop words begin and end no phrase where the texts use them."""
 DETECT = "auto"
 """The name of the language that is detected."""
 _READ, _BEGINNING = 5000, 500
@@ -98,27 +81,23 @@ _UNSPACED = re.compile(
 
 
 @cache
+def _listed() -> Mapping[str, frozenset[str]]:
+    listed = tomllib.loads(files("indexers").joinpath("stop_words.toml").read_text("utf-8"))
+    return {language: frozenset(words.split()) for language, words in listed.items()}
+
+
 def stop_words(language: str) -> frozenset[str]:
-    """The stop words of a language; without the extra `statistical`, of English and German alone.
-    Where there are none every word counts, since rare words decide anyway.
+    """The stop words of a language. Where there are none every word counts, since rare words
+    decide anyway.
     """
-    if language in STOP_WORDS or language not in _OTHERS:
-        return STOP_WORDS.get("english" if language == CJK else language, frozenset())
-    try:
-        from bm25s import stopwords
-    except ImportError:
-        return frozenset()
-    listed = getattr(stopwords, f"STOPWORDS_{language.upper()}")
-    # Single consonants are there for elisions; elsewhere they are sizes and vitamins.
-    return frozenset(word for word in listed if word not in "bcdfghjklmnpqrstvwxz")
+    return _listed().get("english" if language == CJK else language, frozenset())
 
 
 @cache
 def _telling() -> Mapping[str, frozenset[str]]:
     # Stop words of each language, without those that are English too.
-    every = {name: stop_words(name) for name in ("english", "german", *_OTHERS)}
-    english = every["english"]
-    return {name: words if name == "english" else words - english for name, words in every.items()}
+    english, listed = stop_words("english"), _listed().items()
+    return {name: words if name == "english" else words - english for name, words in listed}
 
 
 def _words_of(texts: Iterable[str]) -> list[list[str]]:
@@ -428,7 +407,7 @@ class Said:
         shares = _shares(_words_of(first))
         least = max(_MIN_STOP_WORDS, _SPOKEN * max(shares.values()))
         # The analyser's words have no stop words of its own language.
-        others = [name for name in STOP_WORDS if name not in analyser.languages]
+        others = [name for name in _MUTED if name not in analyser.languages]
         mute = {word for name in others if shares[name] >= least for word in stop_words(name)}
         return cls(frozenset(map(analyser.stem, mute | _MARKUP)), frozenset(numbers))
 

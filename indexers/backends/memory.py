@@ -318,9 +318,7 @@ class MemoryBackend:
         explain: bool = False,
         words: Words | None = None,
     ) -> SearchResult:
-        """The best entities that have one of `keywords`, and whose texts match the words by bm25s'
-        BM25.
-        """
+        """The best entities that have one of `keywords`, or whose texts match the words."""
         opened, boosts = self._searched(snapshot), boosts_of(keywords)
         ranked = opened.rank(boosts, words, size)
         hits = opened.hits(ranked, boosts, size, explain=explain)

@@ -219,7 +219,7 @@ def set_environment() -> None:
 
 def let_modules_be_read() -> None:
     """On a CPU vLLM (0.31) reads the `__dict__` of all that loaded modules hold. llvmlite's
-    library, which bm25s loads through numba, answers that name as any other: with a function.
+    library, which numba loads, answers that name as any other: with a function.
     """
     if (llvmlite := sys.modules.get("llvmlite.binding.ffi")) is not None:
         llvmlite.lib._fntab.setdefault("__dict__", {})

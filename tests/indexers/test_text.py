@@ -163,7 +163,6 @@ def test_the_language_is_that_of_most_texts() -> None:
     assert detect_language(["Sofa Oslo 3", "Armoire Bern"]) == "english"
     # One word that is said all the time is no language: "num" is Portuguese too.
     assert detect_language(["num cell num rat num mice"]) == "english"
-    pytest.importorskip("bm25s")
     french = ["Une armoire pour les vêtements de la famille, dans le salon"]
     assert detect_language(french) == "french"
 
