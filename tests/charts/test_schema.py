@@ -67,7 +67,6 @@ def test_defaults_and_values_files_are_valid() -> None:
 @pytest.mark.parametrize(
     ("values", "names"),
     [
-        ({"workers": {}}, "workers"),
         ({"worker": {"keda": {"enable": True}}}, "enable"),
         ({"settings": {"opensearch": {"urls": "http://x"}}}, "urls"),
         ({"settings": {"opensearch": {"password": "x"}}}, "password"),
@@ -75,15 +74,9 @@ def test_defaults_and_values_files_are_valid() -> None:
         ({"settings": {"generator": {"name": "gpt"}}}, "gpt"),
         ({"secretSettings": {"opensearch.pasword": {"name": "a", "key": "b"}}}, "pasword"),
         ({"secretSettings": {"opensearch.password": "plain"}}, "plain"),
-        ({"expander": {"replicas": "two"}}, "two"),
         ({"rebuild": {"item": {"schedule": "every night"}}}, "every night"),
-        ({"vllm": {"port": 0}}, "0"),
         ({"worker": {"priorityClassName": "high\nhostNetwork: true"}}, "hostNetwork"),
-        ({"expander": {"ingress": {"className": "a}, b: {"}}}, "b: {"),
-        ({"image": {"registry": "a b"}}, "a b"),
-        ({"store": {"existingClaim": "A"}}, "A"),
         ({"scratch": {"tmp": "much"}}, "much"),
-        ({"settings": {"store": "/a\nb"}}, "b"),
     ],
 )
 def test_what_is_wrong_is_refused_and_named(values: dict[str, Any], names: str) -> None:

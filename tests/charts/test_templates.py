@@ -75,20 +75,6 @@ def settings_of(objects: list[Object], folder: Path) -> Settings:
     return load_settings(folder / "cogr.toml")
 
 
-def test_every_type_of_value_arrives(render: Render, tmp_path: Path) -> None:
-    given = {
-        "keywords": {"weights": False},
-        "dataset": {"path": '/a "quoted"\\ \u00e4\n', "dev_share": 0.25},
-        "training": {"seed": 123456789, "item": {"learning_rate": 1e-6}},
-        "publish": {"fields": ["a b c"]},
-        **URLS,
-    }
-    settings = settings_of(render({"settings": given}), tmp_path)
-    assert (settings.dataset.path, settings.dataset.dev_share) == (given["dataset"]["path"], 0.25)
-    assert (settings.training.seed, settings.training.item.learning_rate) == (123456789, 1e-6)
-    assert (settings.keywords.weights, settings.publish.fields) == (False, ("a b c",))
-
-
 def command_of(name: str) -> Any:
     """The real command behind an entry point."""
     import indexers.cli
@@ -228,11 +214,9 @@ def test_the_network_policy_lets_through_what_the_configuration_names(
 
 CANARY = "canary"
 INJECTED = [
-    f"x\n{CANARY}: true",
     f"x}}, {CANARY}: {{a: b",
     f'x", {CANARY}: "x',
-    f"x\n---\n{CANARY}: true",
-    "x: y #",
+    f"x: y #\n---\n{CANARY}: true",
 ]
 # What the templates themselves read; the schema alone keeps it whole.
 READ = {
@@ -290,8 +274,6 @@ def test_no_text_of_the_values_becomes_yaml(helm: Helm, text: str) -> None:
     ("setting", "password"),
     [
         ("settings.opensearch.url", "plain"),
-        ("settings.redis.url", "a/b"),
-        ("settings.generator.openai.base_url", "a#b"),
         ("settings.store", "a@b?c"),
         ("monitoring.pushgateway", "%40"),
     ],
@@ -323,20 +305,13 @@ def test_every_example_of_the_pages_renders(values: dict[str, Any], template: He
     assert ended.returncode == 0, ended.stderr
 
 
-def test_pages_show_values() -> None:
-    assert len(EXAMPLES) >= 3
-
-
 @pytest.mark.parametrize(
     ("release", "values"),
     [
-        ("shop", {}),
-        ("search-keywords-production-eu-central", {}),
         ("a" * 53, {}),
         ("b" * 37 + "-cogr", {}),
         ("shop", {"fullnameOverride": "c" * 63}),
         ("shop", {"nameOverride": "d" * 60}),
-        ("shop", {"fullnameOverride": "e" * 37 + "-f"}),
     ],
 )
 def test_names_are_as_short_as_the_api_server_wants_them(
@@ -356,9 +331,7 @@ def test_names_are_as_short_as_the_api_server_wants_them(
     [
         ({}, 10001, 10001),
         ({"podSecurityContext": None}, None, None),
-        ({"podSecurityContext": {"runAsUser": None}}, None, 10001),
-        ({"podSecurityContext": {"runAsUser": 7, "fsGroup": 8}}, 7, 8),
-        ({"podSecurityContext": {"fsGroup": None}}, 10001, None),
+        ({"podSecurityContext": {"runAsUser": 7, "fsGroup": None}}, 7, None),
     ],
 )
 def test_user_and_groups_are_the_values(
@@ -413,17 +386,14 @@ HUB, FOLDER = "Qwen/Qwen3-1.7B", "/var/lib/cogr/models/base"
 @pytest.mark.parametrize(
     ("values", "fetches"),
     [
-        ({}, False),
-        ({"settings": {"generator": {"name": "transformers", "model": HUB}}}, True),
-        ({"settings": {"generator": {"name": "transformers", "model": FOLDER}}}, False),
         ({"settings": {"generator": {"query": {"name": "transformers", "model": HUB}}}}, True),
+        ({"settings": {"generator": {"name": "transformers", "model": FOLDER}}}, False),
         ({"settings": {"generator": {"name": "openai", "model": HUB}}}, False),
         ({"settings": {"generator": {"statistical": {"encoder": HUB}}}}, True),
         ({"settings": {"generator": {"statistical": {"judge": "vllm"}, "model": HUB}}}, True),
         ({"settings": {"training": {"model": HUB}}, "training": {"enabled": True}}, True),
         ({"settings": {"training": {"model": HUB}}}, False),
         ({"vllm": {"enabled": True, "model": HUB}}, True),
-        ({"vllm": {"enabled": True, "model": FOLDER}}, False),
     ],
 )
 def test_the_port_of_the_hub_is_open_where_models_come_from_it(

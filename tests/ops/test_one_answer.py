@@ -1,5 +1,5 @@
 """Same settings, same answer: `search`, the expander, the playground, shadow, `export run` and
-`evaluate`, in memory, on an index of CoGR's own and in a team's index, on 80 queries (200 in the
+`evaluate`, in memory, on an index of CoGR's own and in a team's index, on 40 queries (200 in the
 drill). In memory there are five, since shadow compares two searches of a cluster.
 """
 
@@ -210,7 +210,7 @@ def of_shadow(world: World, text: str, answers: Answers) -> None:
 
 
 @PLACES
-@pytest.mark.parametrize("count", [80, pytest.param(200, marks=pytest.mark.drill)])
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.drill)])
 def test_all_ways_give_one_answer(place: str, count: int, request: pytest.FixtureRequest) -> None:
     world: World = request.getfixturevalue(place)
     texts = queries_of(world.workspace, count)

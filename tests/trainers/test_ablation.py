@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from ablation import VARIANTS, Row, ablate, main, table, without_description
+from ablation import VARIANTS, Row, ablate, main, table
 
 from cogr.errors import UserError
 from cogr.records import Say
@@ -119,29 +119,3 @@ def test_what_is_trained_is_not_trained_again_and_what_fails_keeps_the_others(
 def test_an_unknown_variant_is_one_sentence(config: Path) -> None:
     with pytest.raises(UserError, match="'nonsense'"):
         main(["-c", str(config), "--variants", "full,nonsense"])
-
-
-def test_no_description_is_the_template_of_the_configuration_without_it(config: Path) -> None:
-    """The variant of the variant is itself, so that such a configuration has no row for it."""
-    known = Workspace.open(config).settings.prompts
-    changed = without_description(Workspace.open(config), "no-description")
-    own = [f"prompts.templates={changed['prompts.templates']}"]
-    varied = Workspace.open(config, own)
-    assert known.template("item").user == "{item}\n{description}"
-    assert varied.settings.prompts.template("item").user == "{item}"
-    assert varied.settings.prompts.template("query") == known.template("query")
-    said: list[str] = []
-    assert not rows_of(config, ["no-description"], *own, said=said.append)
-    assert said == ["no-description is left out: the configuration is this variant already"]
-
-
-def test_the_table_has_means_and_spreads_over_seeds() -> None:
-    f1s = (("full", 0, 0.4), ("shared", 0, 0.3), ("full", 1, 0.6), ("shared", 1, 0.4))
-    done = [Row(name, seed, "", 1, {"p": 0.5, "r": 0.25, "f1": f1}) for name, seed, f1 in f1s]
-    full, shared = table([*done, Row("shared", 2, "run", failed="It broke.")])
-    assert (full["f1"], full["f1_sd"]) == (0.5, pytest.approx(0.141421, abs=1e-6))
-    assert full["f1_over_full"] is None
-    assert shared["f1_over_full"] == -0.15
-    assert shared["seeds"] == 2
-    assert shared["failed"] == {2: "It broke."}
-    assert table(done[:1])[0]["f1_sd"] is None

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,16 +40,14 @@ def leave_to_trl(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(utils, "_use_triton", _use_triton)
 
 
-def losses(
-    base: Path, log: Path, rank: int, *, ours: bool = True, model: str = "tiny"
-) -> list[float]:
+def losses(base: Path, log: Path, rank: int, *, ours: bool) -> list[float]:
     """Of two epochs, answers and prompts of many lengths, in two micro batches a step."""
     drawn = random.Random(0)
     texts = [" ".join(drawn.choices(WORDS, k=drawn.randint(1, 20))) for _ in range(24)]
     prompts = [Prompt("", text) for text in texts]
     targets = [drawn.sample(WORDS, k=drawn.randint(1, 5)) for _ in range(24)]
     settings = SftSettings(batch_size=8, learning_rate=1e-3)
-    training = TrainingSettings(model=model, sft=settings, lora=LoraSettings(rank=rank))
+    training = TrainingSettings(sft=settings, lora=LoraSettings(rank=rank))
     folder = log.parent / log.stem / "stage" / "begun"
     with pytest.MonkeyPatch.context() as patch:
         if not ours:
@@ -66,29 +63,6 @@ def test_the_losses_are_those_of_trls_own_trainer(base: Path, tmp_path: Path, ra
     assert len(ours) == 6
     assert ours[-1] < ours[0]
     assert ours == pytest.approx(theirs, rel=1e-5)
-
-
-def test_examples_of_a_step_are_sorted_by_length_into_its_micro_batches(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from trl import SFTTrainer
-
-    shapes: list[tuple[int, int]] = []
-    real = SFTTrainer.compute_loss
-
-    def counting(self: Any, model: Any, inputs: Any, *more: Any, **options: Any) -> Any:
-        mask = inputs["attention_mask"]
-        shapes.append((mask.numel(), int(mask.sum())))
-        return real(self, model, inputs, *more, **options)
-
-    monkeypatch.setattr(SFTTrainer, "compute_loss", counting)
-    padding = []
-    for model in ("tiny", str(base)):
-        shapes.clear()
-        losses(base, tmp_path / "log.jsonl", 0, model=model)
-        padding.append(sum(whole - tokens for whole, tokens in shapes))
-        assert len(shapes) == 12
-    assert padding[1] < 0.8 * padding[0]
 
 
 def first_round(shop: Shop, *overrides: str) -> Inputs:

@@ -19,7 +19,6 @@ from cogr.settings import Settings
 from cogr.snapshots import Row
 from indexers.backends import Pair, ServedSide, Words
 from indexers.backends.opensearch.search import bodies, query_body
-from indexers.release import release
 from ops.expander.app import OneAnswer
 from ops.expander.expander import Expander, Follower, make_parts
 from ops.expander.live_models import Models
@@ -29,10 +28,8 @@ from tests.documents import examples
 from tests.ops.expander.expander_worlds import (
     ITEMS,
     Running,
-    freeze,
     running,
     serve_pair,
-    wait_for,
     workspace,
 )
 
@@ -173,23 +170,6 @@ def test_bad_requests_are_refused_in_one_sentence(shop: Running) -> None:
         (detail,) = answer.json().values()
         assert (answer.status_code, says in detail, detail[-1]) == (status, True, "."), body[:50]
         assert "canary" not in detail
-
-
-@pytest.mark.slow
-def test_query_keywords_of_another_round_are_not_used(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    opened = workspace(tmp_path)
-    serve_pair(opened)
-    item = freeze(opened, "item", ITEMS[:2], round_=1)
-    release(opened, [item.id], gate=False)
-    with running(opened) as expander:
-        wait_for(lambda: expander.parts.follower.pair.round == 1)
-        assert expander.expand("green couch")["source"] == "none"
-        ready = expander.client.get("/readyz")
-        assert (ready.status_code, ready.json()["pair_matches"]) == (503, False)
-        assert expander.metric("cogr_expander_flaws") == 1
-    assert "The items are of round 1 and the queries of round 0" in caplog.text
 
 
 @pytest.mark.slow

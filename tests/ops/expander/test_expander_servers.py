@@ -17,7 +17,6 @@ import redis
 from cogr.keywords import NORMALISER
 from cogr.settings.indexing import RedisSettings
 from cogr.snapshots import Row
-from indexers.backends import Words
 from indexers.backends.opensearch.client import Cluster
 from indexers.release import release
 from indexers.workspace import Workspace
@@ -169,23 +168,6 @@ def on_opensearch(tmp_path: Path, cluster: Cluster) -> Workspace:
     to = cluster.settings
     sets = (f"opensearch.url={to.url}", f"opensearch.prefix={to.prefix}", "serving.deadline=20")
     return workspace(tmp_path, *sets)
-
-
-def test_the_clause_finds_what_the_backend_finds(
-    on_opensearch: Workspace, cluster: Cluster
-) -> None:
-    item, query = serve_pair(on_opensearch)
-    with running(on_opensearch) as expander:
-        answer = expander.until("Green couch", "index")
-        assert answer["snapshots"] == {"item": item, "query": query}
-        path, body = f"/{answer['index']}/_search", {"query": answer["clause"]}
-        found = cluster.call("POST", path, body=body, doing="searching")
-        words = Words("Green couch", answer["text_boost"])
-        expected = on_opensearch.backend.search(answer["keywords"], snapshot=item, words=words)
-        assert [hit["_source"]["item_id"] for hit in found["hits"]["hits"]] == [
-            hit.id for hit in expected.hits
-        ]
-        assert expander.expand("nobody asked this")["reason"] == "unknown"
 
 
 ODD = [{}, {"round": "one"}, {"snapshot": {"a": 1}}]

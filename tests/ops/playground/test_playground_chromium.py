@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,64 +93,6 @@ def test_a_search_by_keyboard_with_changed_keywords(chromium: Any, shop: Running
         assert page.evaluate("document.activeElement.id") == "query"
 
 
-@pytest.mark.drill
-def test_a_weight_that_is_changed_by_keyboard_changes_the_order(
-    chromium: Any, shop: Running
-) -> None:
-    with opened(chromium, shop.url, "green sofa") as page:
-        before = titles(page)
-        assert page.inner_text("#sure") == "confidence unknown"
-        box = page.get_by_label("Weight of couch")
-        assert box.input_value() == "1"
-        box.fill("0")
-        box.press("Enter")
-        assert box.input_value() == "1"
-        box.fill("250")
-        box.press("Enter")
-        expect(page.locator("#sure")).to_be_hidden()
-        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == (
-            "Weight of couch"
-        )
-        assert sorted(titles(page)) == sorted(before)
-        assert "couch" in page.locator("#hits .hit").first.inner_text()
-
-
-@pytest.mark.drill
-def test_the_labelled_queries_are_there_to_sort(chromium: Any, shop: Running) -> None:
-    with opened(chromium, shop.url, "green sofa") as page:
-        page.get_by_role("button", name="Labelled queries").press("Enter")
-        rows = page.locator("#queries-found tbody tr")
-        expect(rows).to_have_count(2)
-        assert page.evaluate("document.activeElement.id") == "sort"
-        figures = [
-            float(text)
-            for text in page.locator("#queries-found tbody td:nth-child(3)").all_inner_texts()
-        ]
-        assert figures == sorted(figures)
-        assert "mean F1: A " in page.inner_text("#queries-said")
-        page.get_by_label("Sort A by").select_option("change")
-        rows.get_by_role("button", name="bold").press("Enter")
-        expect(page).to_have_title("<b>bold</b> table – CoGR playground")
-        expect(page.locator("#queries[open]")).to_have_count(0)
-
-
-@pytest.mark.drill
-def test_a_merchants_rules_are_a_table_that_leads_to_their_queries(
-    chromium: Any, tmp_path: Path
-) -> None:
-    (tmp_path / "rules.csv").write_text("rule,query,item,keyword\npin,green sofa,c,\n")
-    ruled = workspace(tmp_path, f"publish.rules={tmp_path / 'rules.csv'}")
-    two_rounds(ruled)
-    with running(ruled, playground=True) as started:
-        with opened(chromium, started.url) as page:
-            page.get_by_role("button", name="Merchants' rules").press("Enter")
-            rows = page.locator("#queries-found tbody tr")
-            expect(rows).to_have_text(["pingreen sofac"])
-            rows.get_by_role("button", name="green sofa").press("Enter")
-            page.wait_for_selector("#baseline .hit")
-            assert titles(page)[0] == TITLES["c"]
-
-
 def test_hostile_texts_are_shown_as_texts(chromium: Any, shop: Running) -> None:
     with opened(chromium, shop.url, "<b>bold</b> table") as page:
         assert set(HOSTILE) < set(titles(page))
@@ -199,21 +140,3 @@ def test_it_is_accessible_and_fits(chromium: Any, shop: Running, scheme: str, wi
             "Number(getComputedStyle(document.body).backgroundColor.match(/[0-9]+/)[0])"
         )
         assert (red < 128) == (scheme == "dark")
-
-
-@pytest.mark.drill
-def test_an_empty_store_says_what_to_do_and_a_token_is_asked_for(
-    chromium: Any, tmp_path: Path
-) -> None:
-    with running(workspace(tmp_path, "serving.token=open sesame"), playground=True) as locked:
-        browsing = chromium.new_context()
-        browsing.set_default_timeout(PATIENCE)
-        page = browsing.new_page()
-        page.goto(f"{locked.url}/playground/")
-        page.fill("#token", "wrong")
-        page.press("#token", "Enter")
-        page.get_by_text("That was not the token").wait_for()
-        page.fill("#token", "open sesame")
-        page.press("#token", "Enter")
-        page.get_by_text("Run cogr-index rebuild --side item").wait_for()
-        browsing.close()

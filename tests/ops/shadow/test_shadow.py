@@ -163,46 +163,16 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cogr_ops: Command) 
 @pytest.mark.parametrize(
     ("name", "content", "arguments", "status", "sentence"),
     [
-        ("x", "", ("nowhere",), 2, (
-            "nowhere can't be read (No such file or directory); name a readable file."
-        )),
-        ("log", "", ("log",), 2, (
-            "No query is in log; write one query a line, JSON objects with query, CSV with a "
-            "column query, or UBI records that have a user_query."
-        )),
-        ("log.csv", "id,what\n1,sofa\n", ("log.csv",), 2, (
-            "log.csv, line 1: the header has no column 'query'; call one so (there are: id, what)."
-        )),
-        ("log", '{"query": "a", "count": 0}', ("log",), 2, (
-            "log, line 1: 'count' is 0; write how often it was asked, 1 or more."
-        )),
-        ("log", '{"query": "a", "clicked": "b"}', ("log",), 2, (
-            "log, line 1: 'clicked' is not a list; write the ids of the clicked items as a list."
-        )),
-        ("log", "", ("log", "--item-path", "/p/"), 2, (
-            "--item-path is '/p/'; write the path of an item with {item} for its id, such as "
-            "/p/{item}."
-        )),
-        ("today.json", '{"query":\n {"match"}}', ("log.jsonl",), 2, (
-            "today.json, line 2: this is not JSON (Expecting ':' delimiter); write the body of "
-            "one search, placeholders in quotes."
-        )),
-        ("today.json", "{}", ("log.jsonl",), 2, (
-            "today.json has no {{query}}; put it where the query's text belongs."
-        )),
-        ("new.json", "{}", ("log.jsonl", "--candidate", "new.json"), 2, (
-            'new.json has no "{{clause}}"; put it where the clause of the keywords belongs.'
-        )),
-        ("x", "", ("log.jsonl", "--candidate", "new.json"), 2, (
-            "There is no request body new.json; write the JSON of a search with {{query}} in "
-            "it."
-        )),
-        ("x", "", ("log.jsonl",), 3, (
-            "OpenSearch at http://127.0.0.1:9 can't be reached (searching products); check that "
-            "it runs and that opensearch.url is right; the same command goes on from here."
-        )),
+        ("x", "", ("nowhere",), 2, "nowhere can't be read"),
+        ("log", '{"query": "a", "clicked": "b"}', ("log",), 2, "log, line 1: 'clicked'"),
+        ("log", "", ("log", "--item-path", "/p/"), 2, "--item-path is '/p/'"),
+        ("today.json", '{"query":\n {"match"}}', ("log.jsonl",), 2, "today.json, line 2:"),
+        ("today.json", "{}", ("log.jsonl",), 2, "today.json has no {{query}}"),
+        ("new.json", "{}", ("log.jsonl", "--candidate", "new.json"), 2, 'no "{{clause}}"'),
+        ("x", "", ("log.jsonl", "--candidate", "new.json"), 2, "no request body new.json"),
+        ("x", "", ("log.jsonl",), 3, "127.0.0.1:9 can't be reached"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_sentence(
     command: Command,
     tmp_path: Path,
@@ -213,8 +183,7 @@ def test_bad_input_is_one_sentence(
     sentence: str,
 ) -> None:
     (tmp_path / name).write_text(content)
-    ended = command(*arguments)
-    assert (ended.status, ended.err.splitlines(), ended.out) == (status, [sentence], "")
+    command(*arguments).check_refused(sentence, status=status)
 
 
 def test_the_guides_commands_are_commands() -> None:

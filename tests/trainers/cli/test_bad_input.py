@@ -49,25 +49,14 @@ def no_training_labels(shop: Shop) -> None:
     write_jsonl(data / "labels.jsonl", labels)
 
 
-def other_version(shop: Shop) -> None:
-    file = shop.config.parent / "store/runs/main/run.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "normaliser": "cogr-0"}))
-
-
 @pytest.mark.parametrize(
     ("change", "asked", "sentence"),
     [
         (other_data, (), "was begun with other settings: dataset_hash was "),
-        (other_version, (), "was begun with other settings: normaliser was 'cogr-0"),
         (
             no_training_labels,
             ("--run", "new"),
             "The train split of the data set jsonl has no queries with a relevant item (train 0, ",
-        ),
-        (
-            None,
-            ("--set", "training.rollouts.generations=1"),
-            "training.rollouts.generations: input should be greater than or equal to 2 (given: 1)",
         ),
         (
             None,

@@ -19,7 +19,6 @@ import pytest
 from _shop import make_catalogue, write_catalogue
 
 from cogr.errors import ServiceError, SettingsError, StorageError, UserError
-from cogr.settings import load_settings
 from cogr.settings.serving import OpenSearchSettings
 from indexers.workspace import Workspace
 from tests.commands import Command, Ended
@@ -55,18 +54,6 @@ def demo(*arguments: object, cwd: Path) -> Ended:
         with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
             main()
     return Ended(int(ended.value.code or 0), out.getvalue(), err.getvalue())
-
-
-def test_the_folder_has_the_shop_and_says_what_the_demo_trains_by(tmp_path: Path) -> None:
-    more = ["training.query.max_steps=3", "training.model=some folder", "opensearch.prefix=x"]
-    folder = tmp_path / "de mo"
-    settings = load_settings(lay_out(folder, "memory", more))
-    assert (settings.dataset.loader, settings.store) == ("jsonl", str(folder / "store"))
-    assert (settings.training.query.max_steps, settings.training.item.max_steps) == (3, 10)
-    assert (settings.training.model, settings.opensearch.prefix) == ("some folder", "x")
-    assert settings.backend_name == "memory"
-    for file in CATALOGUE.glob("*.jsonl"):
-        assert (folder / "shop" / file.name).read_bytes() == file.read_bytes()
 
 
 def test_what_ships_is_what_the_maker_makes_and_seeds_make_different_shops(tmp_path: Path) -> None:

@@ -137,12 +137,9 @@ def test_an_endpoint_that_goes_away_keeps_what_it_answered(shop: Path, cogr_trai
         ('{"grade": "excellent"}', 4),
         ('Sure!\n```json\n{"grade": "Poor", "reason": "bad colour"}\n```', 1),
         ("The item is acceptable.", 2),
-        ("bad", 0),
         ("", None),
         ("good or poor", None),
         ('{"grade": "superb"} good', None),
-        ('{"grade": 7}', None),
-        ('{"grade":', None),
         ("goodness", None),
     ],
 )

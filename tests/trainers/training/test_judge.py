@@ -24,10 +24,10 @@ ROOT = Path(__file__).parents[3]
 def test_a_judge_trained_on_labels_is_evidence(
     tmp_path: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = write_sample_part(tmp_path / "shop", items=60)
+    config = write_sample_part(tmp_path / "shop", items=30)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(judge_evidence, "MAX_PAIRS", 400)
-    monkeypatch.setattr(judge_evidence, "MAX_FITTED", 150)
+    monkeypatch.setattr(judge_evidence, "MAX_PAIRS", 120)
+    monkeypatch.setattr(judge_evidence, "MAX_FITTED", 60)
     dataset = Workspace.open(config, []).dataset
     queries = dataset.queries["train"]
     texts = [

@@ -51,15 +51,13 @@ def dies(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
 @pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("tiny", [False, pytest.param(True, marks=pytest.mark.drill)])
 def test_a_stage_that_died_goes_on_from_its_checkpoint_to_the_same_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a model in a folder, too, whose examples are in another order."""
-    shop, settings = Shop(write_sample_part(tmp_path, items=64)), SETTINGS
-    if not tiny:
-        tiny_model(tmp_path / "model", catalogue_texts(shop.workspace().dataset), 0)
-        settings += (f"training.model={tmp_path / 'model'}",)
+    """Of a model in a folder, whose examples are sorted by length."""
+    shop = Shop(write_sample_part(tmp_path, items=64))
+    tiny_model(tmp_path / "model", catalogue_texts(shop.workspace().dataset), 0)
+    settings = (*SETTINGS, f"training.model={tmp_path / 'model'}")
     calm = shop.driver("calm", *settings, "training.save_steps=0")
     calm.reach(1)
     driver = shop.driver("dies", *settings, EVERY)
