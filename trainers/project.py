@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from indexers.rebuild.assembly import Rebuilt
     from trainers.evaluation import Evaluation
-    from trainers.report.figures import Figure
     from trainers.training.driver import Driver
     from trainers.training.rounds import Round
 
@@ -40,7 +39,6 @@ docs/datasets.md names for `jsonl`.
 
 # Results
 
-"""The figures of a pair that are shown, in this order."""
 _SHOWN = 20
 _UNSHOWN = ("name", "dataset_hash", "verdict", "advice")
 
@@ -130,16 +128,6 @@ class TrainedRun(Result):
         choice = self.found.choice
         best = self.last if choice is None else choice.chosen
         return {"item": best.items, "query": best.queries}
-
-    def pictures(self) -> Mapping[str, Figure]:
-        """The figures of the run's report by name: f1, reward-query and so on.
-
-        Raises MissingExtraError without the extra `report`.
-        """
-        from trainers.report import Facts, drawn
-
-        made = drawn(Facts(self.driver.workspace, self.driver.run))
-        return {one.name: one for section in made.values() for one in section}
 
 
 # The project

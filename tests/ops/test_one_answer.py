@@ -243,23 +243,6 @@ def test_all_ways_give_one_answer(place: str, count: int, request: pytest.Fixtur
     assert len({*texts}) == len(texts)
 
 
-@PLACES
-def test_rules_and_ids_act_wherever_it_serves(place: str, request: pytest.FixtureRequest) -> None:
-    world: World = request.getfixturevalue(place)
-
-    def found(text: str) -> list[str]:
-        hits = world.searcher.find(world.searcher.row_for(text), 60).hits
-        return [hit.id for hit in hits if hit.tier == "set"]
-
-    sofas = {item.id for item in world.workspace.dataset.items if "sofa" in item.title.lower()}
-    assert sofas
-    assert {*found("settee")} >= sofas
-    assert {*found("guest bed")} >= sofas
-    assert found("black shelf")[0] == "ITEM-003"
-    for spelled in ("ITEM-007", "item-007", " Item-007 "):
-        assert "ITEM-007" in found(spelled)
-
-
 def test_a_search_fits_nothing(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after the data changed, and after the fit is gone."""
     text = "steel something unheard of"

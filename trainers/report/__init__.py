@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,13 +36,8 @@ from trainers.training.contest import (
 from trainers.training.grpo import text_of
 from trainers.training.rounds import Run, with_dev
 
-if TYPE_CHECKING:
-    from trainers.report.figures import Figure
-
 _SAMPLED = 8
 """How many completions of each side are shown."""
-Drawn = Mapping[str, Sequence["Figure"]]
-"""Section of the page -> its figures."""
 
 
 def check_extra() -> None:
@@ -166,19 +161,13 @@ def write_report(
         TrainingError: the run has no finished round.
         StorageError: the file can't be written.
     """
-    facts = Facts(workspace, run, say)
-    write_page(file, "trainers.report", **_values(facts, drawn(facts)))
-
-
-def drawn(facts: Facts) -> Drawn:
-    """The figures of a report. Raises MissingExtraError without the extra `report`."""
     check_extra()
+    write_page(file, "trainers.report", **_values(Facts(workspace, run, say)))
+
+
+def _values(facts: Facts) -> dict[str, Any]:
     from trainers.report.figures import draw
 
-    return draw(facts)
-
-
-def _values(facts: Facts, figures: Drawn) -> dict[str, Any]:
     stages = [(round_name(one.number), stage) for one in facts.rounds for stage in one.stages]
     times = [
         {"round": name, "stage": of.name, "time": duration(of.seconds), "wrote": of.output}
@@ -191,7 +180,7 @@ def _values(facts: Facts, figures: Drawn) -> dict[str, Any]:
         "stages": Table("", times),
         "settings": Table.of("", dict(sorted(facts.frozen["settings"].items()))),
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        **figures,
+        **draw(facts),
     }
 
 

@@ -64,9 +64,6 @@ class Figure:
         label = f'<svg role="img" aria-label="{escape(self.title)}"'
         return svg.replace(_INK, "currentColor").replace("<svg", label, 1)
 
-    def _repr_svg_(self) -> str:
-        return self.inline
-
     def _saved(self) -> bytes:
         data = io.BytesIO()
         with _style(), rc_context({"svg.hashsalt": self.name}):
@@ -81,15 +78,9 @@ def _style() -> AbstractContextManager[None]:
 
 def draw(facts: Facts) -> dict[str, list[Figure]]:
     """Section of the page -> its figures; those with nothing to draw are left out."""
-    sections = {
-        "quality": (_f1,),
-        "training": (_training,),
-    }
     with _style():
-        return {
-            name: [one for make in makers for one in make(facts) if one.drawing.axes[0].has_data()]
-            for name, makers in sections.items()
-        }
+        rewards = [one for one in _rewards(facts) if one.drawing.axes[0].has_data()]
+        return {"quality": [_f1(facts)], "training": rewards}
 
 
 def _axes(x: str, y: str) -> Any:
@@ -123,7 +114,7 @@ def steps_done(facts: Facts) -> list[int]:
     return list(accumulate(steps.values()))
 
 
-def _f1(facts: Facts) -> Iterator[Figure]:
+def _f1(facts: Facts) -> Figure:
     """F1 of every split over the GRPO steps (paper, section 5.2)."""
     axes, at = _axes("GRPO step", "F1"), steps_done(facts)
     for split in facts.splits:
@@ -138,10 +129,10 @@ def _f1(facts: Facts) -> Iterator[Figure]:
         f"Of the whole retrieved set, after SFT and each round. Whiskers on {facts.splits[0]}: one "
         "standard error over its queries. A dotted line is where a side begins to be trained."
     )
-    yield _done(axes, "f1", "F1 over training steps", note)
+    return _done(axes, "f1", "F1 over training steps", note)
 
 
-def _training(facts: Facts) -> Iterator[Figure]:
+def _rewards(facts: Facts) -> Iterator[Figure]:
     for side in SIDES:
         logs = [log for log in facts.logs if log.side == side and log.round and log.steps]
         axes = _axes("step", "reward")

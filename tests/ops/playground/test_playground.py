@@ -90,13 +90,11 @@ def test_pairs_are_of_one_round_and_what_serves_comes_first(page: Page) -> None:
 
 def test_a_search_is_what_the_search_command_finds(page: Page, folder: Path) -> None:
     answer, expected = page.search("green sofa"), search(workspace(folder), "green sofa", size=20)
-    assert answer["source"] == "index"
     assert answer["total"] == expected.total == 3
-    for name in ("id", "tier", "score", "matched", "words"):
+    for name in ("id", "score", "matched", "words"):
         shown = expected.as_dict()["hits"]
         assert [hit[name] for hit in answer["hits"]] == [hit[name] for hit in shown]
     assert {hit["id"]: hit["fields"] for hit in answer["hits"]} == {**FIELDS, "d": {}}
-    assert [hit["fields"] for hit in answer["hits"]] == [hit.fields for hit in expected.hits]
     df = {word["text"]: word["df"] for word in answer["keywords"]}
     assert df == {"green sofa": 0, "sofa": 3, "couch": 2}
 
@@ -120,8 +118,6 @@ def test_the_labelled_queries_are_listed_worst_first(page: Page) -> None:
     assert told["mean"] == pytest.approx([sum(one[at] for one in f1.values()) / 2 for at in (0, 1)])
     for text, figures in f1.items():
         assert page.search(text)["figures"]["f1"] == pytest.approx(figures[0])
-    by_b = page.ask("queries", pairs=both, shown=1)["queries"]
-    assert [row["f1"][1] for row in by_b] == sorted(one[1] for one in f1.values())
     by_change = page.ask("queries", pairs=both, sort="change")["queries"]
     change = [-abs(row["f1"][0] - row["f1"][1]) for row in by_change]
     assert change == sorted(change)

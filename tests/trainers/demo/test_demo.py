@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 from _shop import make_catalogue, write_catalogue
 
-from cogr.errors import ServiceError, SettingsError, StorageError, UserError
+from cogr.errors import SettingsError, StorageError, UserError
 from cogr.settings.serving import OpenSearchSettings
 from indexers.workspace import Workspace
 from tests.commands import Command, Ended
@@ -73,17 +73,6 @@ def test_what_can_t_be_laid_out_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "cogr.toml").write_text('[dataset]\nloader = "beir"\n')
     with pytest.raises(UserError, match="another folder"):
         lay_out(tmp_path, "memory")
-
-
-@pytest.mark.slow
-def test_opensearch_that_is_down_is_status_3(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COGR_OPENSEARCH__URL", "http://127.0.0.1:9")
-    ended = demo("--backend", "opensearch", "--out", tmp_path / "demo", cwd=tmp_path)
-    assert ended.status == ServiceError.exit_status, ended.err
-    assert "127.0.0.1:9" in ended.err.splitlines()[-1]
-    assert "Traceback" not in ended.err
 
 
 class Shown(NamedTuple):

@@ -16,7 +16,8 @@ import pytest
 from cogr.errors import MissingExtraError, TrainingError
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
-from trainers.report import Facts, drawn, write_report
+from trainers.report import Facts, write_report
+from trainers.report.figures import draw
 from trainers.training.rounds import Round, Run, State
 
 
@@ -164,7 +165,7 @@ def test_the_command_writes_a_file_without_torch(world: World, tmp_path: Path) -
 
 
 def test_every_figure_is_named(facts: Facts) -> None:
-    pictures = [one for made in drawn(facts).values() for one in made]
+    pictures = [one for made in draw(facts).values() for one in made]
     names = {one.name for one in pictures}
     assert len(names) == len(pictures) == 3
     assert {"f1", "reward-item", "reward-query"} == names

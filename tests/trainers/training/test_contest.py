@@ -177,11 +177,7 @@ def test_distilled_has_the_items_of_statistical_and_names_what_it_hears(run: Run
         assert set(beside.distilled.figures) == {"dev", "test"}
         assert beside.rows().keys() == {"bm25", "statistical", "distilled"}
 
-
-@pytest.mark.slow
-def test_baselines_are_measured_once_and_again_where_their_snapshots_are_gone(run: Run) -> None:
-    run.driver.choice()
-    run.driver.choice()
+    # Measured once, and again where snapshots are gone.
     assert run.said.count("measuring bm25 and statistical beside the rounds") == 1
     beside = known_baselines(run.told.run)
     run.told.workspace.store.remove(f"snapshots/{beside.statistical.items}")
