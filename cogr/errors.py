@@ -1,20 +1,5 @@
 """The error tree. Every error that a user can meet is one sentence: what is wrong, where, what to
-do.
-
-CogrError
-├── UserError              exit 2: the input, the configuration or the command line is wrong
-│   ├── SettingsError        a configuration file, variable or flag
-│   ├── DataError            a data set, a record or a judgement
-│   ├── SnapshotError        an unknown, broken or incompatible snapshot
-│   ├── GeneratorError       a model folder, an endpoint's answer, a generator for another purpose
-│   ├── TrainingError        a training set-up, a checkpoint, a run folder that can't be used
-│   ├── StorageError         a full disk, a read-only folder
-│   ├── LockedError          another process holds the lock
-│   └── MissingExtraError    an optional package that is not installed
-├── CheckFailedError       exit 1: a gate, a parity check or a verification said no
-└── ServiceError           exit 3: a service can't be reached, rejects the request, or went away
-
-Tracebacks are for bugs: anything outside this tree.
+do. Tracebacks are for bugs: anything outside this tree.
 """
 
 from __future__ import annotations

@@ -66,16 +66,8 @@ class World:
         Args:
             relevant: query id -> ids of its relevant items; a query that is not in it has none.
 
-        Raises:
-            DataError: an id that a mirror lacks; a weight that is missing, negative or not finite;
-                weights with an infinite sum.
+        Raises DataError for an id that a mirror lacks.
         """
-        weights = {query.id: float(query.weight) for query in queries}
-        if not (all(w >= 0 for w in weights.values()) and math.isfinite(sum(weights.values()))):
-            raise DataError(
-                "The weights of the queries must be 0 or more, and their sum a finite number; "
-                "scale them all down."
-            )
         return cls(
             items=items,
             relevant={
@@ -84,18 +76,8 @@ class World:
             own={query.id: self_keyword(query.text) for query in queries},
             queries=query_mirror,
             k_max=k_max,
-            query_weights=weights,
+            query_weights={query.id: query.weight for query in queries},
         )
-
-    def relevant_to(self, query_id: str) -> BitMap:
-        """Relevant items of a query. Raises DataError when it is not one that counts."""
-        try:
-            return self.relevant[query_id]
-        except KeyError:
-            raise DataError(
-                f"There is no query {query_id!r} in this world; rewards know only its "
-                f"{len(self.relevant)} queries."
-            ) from None
 
     @cached_property
     def reference(self) -> Reference:
@@ -113,10 +95,9 @@ The signature of a reward; your own needs the same.
 def query_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
     """F1 of the full retrieved set of S_q ∪ {q}; 0 above the budget (paper, eq. 2).
 
-    Raises:
-        DataError: the query is not one that counts.
+    Raises KeyError for a query that does not count.
     """
-    relevant = world.relevant_to(query_id)
+    relevant = world.relevant[query_id]
     if over_budget(keywords, world.k_max):
         return 0.0
     retrieved = world.items.retrieved((*keywords, world.own[query_id]))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cogr.metrics import grades_of, measure, rows_of_queries, sweep_cutoff
 from cogr.records import SPLITS, Dataset, Query, Split
-from cogr.snapshots import Snapshot, check_pair, open_snapshot
+from cogr.snapshots import Snapshot, check_side, open_snapshot
 from indexers.backends import Backend, Pair, ServedSide
 from indexers.backends.memory import MemoryBackend, Opened
 from indexers.release.beside_text import MAX_RANKING
@@ -159,7 +159,8 @@ def evaluate(
         DataError: the split is empty.
         SnapshotError: the snapshots don't fit one another, or lack a query of the split.
     """
-    check_pair(item.manifest, query.manifest)
+    check_side(item.id, "item")
+    check_side(query.id, "query")
     searched, dataset = backend or workspace.backend, workspace.dataset
     queries, started = dataset.require(split), time.monotonic()
     rows = rows_of_queries(queries, query, weights=workspace.settings.keywords.weights)

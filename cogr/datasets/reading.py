@@ -20,9 +20,9 @@ import logging
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 MAX_CELL = 1 << 24
 """Characters of a cell."""
-_BOM = b"\xef\xbb\xbf"
 
 
 class Place(NamedTuple):
@@ -79,10 +78,8 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         ) as file:
             yield file
     except UnicodeDecodeError as error:
-        for _ in lines(path) if not _Named.encoding else ():
-            pass  # It names line and byte.
         raise DataError(
-            f"{path}: the text is not {_Named.encoding or 'UTF-8'}; save the file as UTF-8."
+            f"{path}: the text is not {_Named.encoding}; save the file as UTF-8."
         ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path} is truncated or damaged ({error}); fetch it again.") from error
@@ -93,35 +90,16 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 def lines(path: Path, *, named: bool = True) -> Iterator[tuple[int, str]]:
     """Lines with their numbers from 1, without line ends. Only \\n (or \\r\\n) ends a line; a byte
-    order mark is skipped. The encoding is as of `encoding_of`; `named`: where one is named, that.
+    order mark is skipped. The encoding is as of `encoding_of`, or without `named` the detected one.
 
     Raises:
         DataError: bytes that are no text, or a damaged gzip file.
     """
+    encoding = encoding_of(path) if named else _detected(path)
     with open_bytes(path) as file:
-        named = named and bool(_Named.encoding)
-        numbered = _named_lines(file) if named else _detected_lines(path, file)
-        for number, text in enumerate(numbered, start=1):
+        texts = io.TextIOWrapper(file, encoding, newline="\n")
+        for number, text in enumerate(texts, start=1):
             yield number, text.removesuffix("\n").removesuffix("\r")
-
-
-def _named_lines(file: IO[bytes]) -> Iterator[str]:
-    return iter(io.TextIOWrapper(file, _Named.encoding, newline="\n"))
-
-
-def _detected_lines(path: Path, file: IO[bytes]) -> Iterator[str]:
-    encoding = "utf-8"
-    for number, raw in enumerate(file, start=1):
-        try:
-            yield raw.removeprefix(_BOM if number == 1 else b"").decode(encoding)
-        except UnicodeDecodeError as error:
-            if (encoding := _detected(path)) != CP1252:
-                raise DataError(
-                    f"{Place(path, number)}: the text is not UTF-8 (byte {error.start + 1}); "
-                    "convert the file to UTF-8, or name its encoding with --encoding or "
-                    "dataset.encoding."
-                ) from error
-            yield raw.decode(encoding)
 
 
 def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
@@ -352,9 +330,6 @@ class Sheet:
         )
 
 
-CP1252 = "cp1252"
-
-
 class _Named:
     encoding = ""
 
@@ -374,16 +349,30 @@ def use_encoding(name: str) -> None:
 
 def encoding_of(path: Path) -> str:
     """The encoding of a text file: the named one, else cp1252 where it is plainly Western text in
-    that, which is said, else UTF-8. Raises DataError.
+    that, which is said, else UTF-8. Raises DataError that names line and byte of what is neither.
     """
     return _Named.encoding or _detected(path)
 
 
 def _detected(path: Path) -> str:
-    if not _is_cp1252(path):
+    with open_bytes(path) as file, suppress(UnicodeDecodeError):
+        for _ in codecs.iterdecode(iter(partial(file.read, 1 << 20), b""), "utf-8"):
+            pass
         return "utf-8-sig"
-    _tell(path)
-    return CP1252
+    with open_bytes(path) as file:
+        raw = file.read()
+    if _is_cp1252(raw):
+        _tell(path)
+        return "cp1252"
+    for number, line in enumerate(raw.split(b"\n"), start=1):
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{Place(path, number)}: the text is not UTF-8 (byte {error.start + 1}); convert "
+                "the file to UTF-8, or name its encoding with --encoding or dataset.encoding."
+            ) from error
+    return "utf-8-sig"
 
 
 @cache
@@ -395,20 +384,10 @@ _LETTERS = rb"[A-Za-z\xc0-\xd6\xd8-\xf6\xf8-\xfe]+"
 _SIGNS = rb"[\x80\x85\x91-\x97\x99\xa0\xa3\xa7\xa9\xab\xae\xb0\xb2-\xb5\xb7\xbb-\xbe\xd7]"
 
 
-def _is_cp1252(path: Path) -> bool:
-    """Whether a file is no UTF-8 and reads as a Western language in cp1252: nothing but its letters
+def _is_cp1252(raw: bytes) -> bool:
+    """Whether bytes that are no UTF-8 read as a Western language in cp1252: nothing but its letters
     and usual signs, nothing that is UTF-8, and words with such letters have as many others.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    with open_bytes(path) as file:
-        try:
-            while part := file.read(1 << 20):
-                decoder.decode(part)
-            return False
-        except UnicodeDecodeError:
-            pass
-    with open_bytes(path) as file:
-        raw = file.read()
     words = b"".join(word for word in re.findall(_LETTERS, raw) if not word.isascii())
     ascii_ = len(re.sub(rb"[^A-Za-z]", b"", words))
     rest = re.sub(_SIGNS, b"", re.sub(_LETTERS, b"", raw))

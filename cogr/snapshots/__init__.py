@@ -162,14 +162,10 @@ def read_manifest(store: Store, snapshot_id: str) -> Manifest:
             f"Snapshot {snapshot_id} has format {manifest.format}, this version reads {_FORMAT}; "
             "rebuild it."
         )
-    if manifest.id != snapshot_id or manifest.id != id_of_snapshot(
-        manifest.side, manifest.round, manifest.content_hash
-    ):
+    if manifest.id != snapshot_id or manifest.checksum != manifest.sum:
         raise SnapshotError(
-            f"{where} belongs to another snapshot ({manifest.id!r}); rebuild it or restore it."
+            f"{where} is broken (its id or checksum differs); rebuild it or restore it."
         )
-    if manifest.checksum != manifest.sum:
-        raise SnapshotError(f"{where} is broken (its checksum differs); rebuild it or restore it.")
     return manifest
 
 
@@ -194,21 +190,9 @@ def why_no_pair(item: Paired, query: Paired) -> str:
     return ""
 
 
-def check_pair(item: Manifest, query: Manifest) -> None:
-    """Refuse two snapshots whose keywords can't be compared. Raises SnapshotError."""
-    check_side(item.id, "item")
-    check_side(query.id, "query")
-    check_normalisers({one.id: one.normaliser for one in (item, query)})
-
-
 def check_normalisers(normalisers: Mapping[str, str]) -> None:
-    """Refuse snapshots that can't be matched with one another.
-
-    Args:
-        normalisers: version of the normaliser by snapshot id.
-
-    Raises:
-        SnapshotError: there is more than one version.
+    """Refuse snapshots that can't be matched with one another. `normalisers`: version by snapshot
+    id. Raises SnapshotError.
     """
     if len(set(normalisers.values())) > 1:
         spoken = " and ".join(f"{id_} ({normaliser})" for id_, normaliser in normalisers.items())

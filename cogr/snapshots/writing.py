@@ -8,14 +8,13 @@ import logging
 import shutil
 import tempfile
 import time
-from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import BufferedRandom
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -34,7 +33,6 @@ from cogr.snapshots import (
     id_of_snapshot,
     manifest_path,
     open_snapshot,
-    rounded,
 )
 from cogr.snapshots.texts import texts_of
 from cogr.store import Store, storage_errors
@@ -55,8 +53,7 @@ BODY = pa.field("body", pa.string(), nullable=False)
 """The column of items: the key of each one's text (`cogr.snapshots.texts`), "" for none."""
 HEAVIEST = 1e6
 """The largest weight of a query's keyword."""
-HASHES_AT_ONCE = 1 << 20
-"""Batch size: hashes of keywords that are collected before they are merged with the known ones."""
+_READ = frozenset(("id", "text", "fields", "body"))
 
 log = logging.getLogger(__name__)
 
@@ -71,15 +68,15 @@ def write_snapshot(
     """Freeze rows (in ascending id order) as a snapshot; the manifest is written last.
 
     Equal rows give an equal content hash and an equal id. Writing them again returns the existing
-    snapshot; a damaged one is rewritten, with a warning. Memory: one batch of rows, and 16 bytes a
-    distinct keyword. The file is made in TMPDIR first.
+    snapshot; a damaged one is rewritten, with a warning. Memory: one batch of rows, and 8 bytes a
+    keyword. The file is made in TMPDIR first.
 
     Args:
         provenance: further fields of the manifest; a callable is called after the last row, for
             counts that are complete only then.
 
     Raises:
-        SnapshotError: ids out of order or repeated; invalid weights or an invalid confidence.
+        SnapshotError: ids out of order or repeated.
         StorageError: the store is full or read-only.
     """
     fields = fields or {}
@@ -121,33 +118,12 @@ def _write_rows(
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         rows = iter(rows)
         while batch := list(islice(rows, ROWS)):
-            _check_weights(batch, counts.side)
-            table = _table(batch, schema)
-            counts.add(table)
-            writer.write_table(table)
+            made = _batch(batch, schema)
+            counts.add(made)
+            writer.write_batch(made)
 
 
-def _check_weights(rows: list[Row], side: Side) -> None:
-    weights = {weight for row in rows for weight in row.weights}
-    bad = {weight for weight in weights if not 0 <= weight <= HEAVIEST or weight != rounded(weight)}
-    for row in rows:
-        sure = row.confidence
-        if row.weights and len(row.weights) != len(row.keywords) + 1:
-            what = (
-                f"has {len(row.weights)} weights for {len(row.keywords)} keywords and its own text"
-            )
-        elif bad and (wrong := next((one for one in row.weights if one in bad), None)) is not None:
-            what = f"has a weight of {wrong}, not one of four digits from 0 to {HEAVIEST:,.0f}"
-        elif sure is not None and not (0 <= sure <= 1 and sure == rounded(sure)):
-            what = f"has a confidence of {sure}, not one of four digits from 0 to 1"
-        elif side == "item" and (row.weights or sure is not None):
-            what = "is an item and has weights or a confidence, which queries alone have"
-        else:
-            continue
-        raise SnapshotError(f"The row {row.id!r} {what}; fix what wrote it.")
-
-
-def _table(rows: list[Row], schema: pa.Schema) -> pa.Table:
+def _batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
     columns = {
         "id": [row.id for row in rows],
         "text": [row.text for row in rows],
@@ -158,7 +134,7 @@ def _table(rows: list[Row], schema: pa.Schema) -> pa.Table:
         "fields": [row.fields_json for row in rows],
         "body": [row.body for row in rows],
     }
-    return pa.Table.from_pydict({name: columns[name] for name in schema.names}, schema=schema)
+    return pa.RecordBatch.from_pydict({name: columns[name] for name in schema.names}, schema)
 
 
 def _manifest(
@@ -188,30 +164,27 @@ def _manifest(
 
 class _Counts:
     def __init__(self, side: Side, fields: Mapping[str, FieldType]) -> None:
-        self.side = side
-        self._sha = hashlib.sha256(NORMALISER.encode())
-        if fields:
-            self._sha.update(json.dumps(dict(sorted(fields.items()))).encode())
-        self._weighing, self._reading = hashlib.sha256(), hashlib.sha256()
-        self._weighs = False
+        self._side = side
+        facts = json.dumps([NORMALISER, dict(sorted(fields.items()))])
+        self._content, self._reading = hashlib.sha256(facts.encode()), hashlib.sha256()
         self.entities = self.keywords = self.empty = 0
-        self._vocabulary = _Distinct()
+        self._words: list[NDArray[np.int64]] = []
         self._last: str | None = None
 
-    def add(self, table: pa.Table) -> None:
-        columns = {name: table[name].combine_chunks() for name in table.column_names}
-        self._check_order(columns["id"].to_pylist())
-        keywords = columns["keywords"]
-        sizes, words = integers(keywords.value_lengths()), keywords.flatten()
-        self._sha.update(_spelled(columns, sizes, words))
-        if self.side == "query":
-            self._add_weights(columns)
-        else:
-            self._add_bodies(columns)
-        self.entities += len(table)
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._check_order(rows["id"].to_pylist())
+        for name in rows.schema.names:
+            for part in _content(rows[name]):
+                self._content.update(part)
+                if name in _READ:
+                    self._reading.update(part)
+        self.entities += len(rows)
+        words = rows["keywords"].flatten()
         self.keywords += len(words)
-        self.empty += int(np.count_nonzero(sizes == 0))
-        self._vocabulary.update(words.unique().to_pylist())
+        self.empty += int(np.count_nonzero(integers(rows["keywords"].value_lengths()) == 0))
+        # Two of a million strings have the same 64-bit hash with a probability of 1 in 3e7.
+        distinct = map(hash, words.unique().to_pylist())
+        self._words.append(np.fromiter(distinct, np.int64))
 
     def _check_order(self, ids: list[str]) -> None:
         for id_ in ids:
@@ -222,103 +195,31 @@ class _Counts:
                 )
             self._last = id_
 
-    def _add_weights(self, columns: Mapping[str, pa.Array]) -> None:
-        given = [columns["weights"], columns["confidence"]]
-        if all(column.null_count == len(column) for column in given):
-            return
-        self._weighs = True
-        weights, confidence = given
-        counts = integers(weights.value_lengths().fill_null(0))
-        sure = _floats(confidence.fill_null(-1.0))
-        # The number of the first row fixes the position of the rows in the snapshot.
-        for part in (np.array([self.entities], "<u8"), counts, _floats(weights.flatten()), sure):
-            self._weighing.update(part.astype(part.dtype.newbyteorder("<")).tobytes())
-
-    def _add_bodies(self, columns: Mapping[str, pa.Array]) -> None:
-        for name in ("id", "text", "fields", "body"):
-            if name in columns:
-                self._reading.update(_lengths_and_bytes(columns[name]))
-        if any(columns["body"].to_pylist()):
-            self._weighs = True
-            self._weighing.update(np.array([self.entities], "<u8").tobytes())
-            self._weighing.update(_lengths_and_bytes(columns["body"]))
-
     @property
     def read_hash(self) -> str:
         """Of what a search by text reads of items: ids, titles, extra fields, texts."""
-        return self._reading.hexdigest() if self.side == "item" else ""
+        return self._reading.hexdigest() if self._side == "item" else ""
 
     @property
     def content_hash(self) -> str:
-        if not self._weighs:
-            return self._sha.hexdigest()
-        return hashlib.sha256(self._sha.digest() + self._weighing.digest()).hexdigest()
+        return self._content.hexdigest()
 
     @property
     def vocabulary(self) -> int:
-        return len(self._vocabulary)
+        return len(np.unique(np.concatenate(self._words))) if self._words else 0
 
 
-def _spelled(
-    columns: Mapping[str, pa.Array], sizes: NDArray[np.int32], words: pa.StringArray
-) -> pa.Buffer:
-    # id, text, number of keywords, each keyword, and the fields where there are any, row by row,
-    # each after its length (4 bytes, little-endian), which makes the bytes unambiguous. By columns,
-    # because row by row takes three times as long.
-    rows = len(sizes)
-    fields = [columns["fields"]] if "fields" in columns else []
-    parts = pa.concat_arrays(
-        [columns["id"], columns["text"], _arrow(sizes).cast(pa.string()), words, *fields]
-    )
-    # The start of each row's parts, and the part at each position.
-    starts = np.cumsum(sizes + 3 + len(fields)) - (sizes + 3 + len(fields))
-    order, is_word = np.empty(len(parts), np.int64), np.ones(len(parts), bool)
-    heads = [starts, starts + 1, starts + 2, *([starts + 3 + sizes] * len(fields))]
-    first = (0, rows, 2 * rows, 3 * rows + len(words))
-    for place, number in zip(heads, first, strict=False):
-        order[place], is_word[place] = np.arange(number, number + rows), False
-    order[is_word] = np.arange(3 * rows, 3 * rows + len(words))
-    ordered = parts.take(_arrow(order)).cast(pa.binary())
-    lengths = np.diff(np.frombuffer(ordered.buffers()[1], np.int32)[: len(parts) + 1])
-    prefixes = _arrow(lengths.astype("<u4")).view(pa.binary(4)).cast(pa.binary())
-    pairs = np.arange(2 * len(parts)).reshape(2, -1).T.ravel()
-    return pa.concat_arrays([prefixes, ordered]).take(_arrow(pairs)).buffers()[2]
-
-
-def _lengths_and_bytes(strings: pa.StringArray) -> bytes:
-    whole = pa.concat_arrays([strings])
-    _, offsets, data = whole.buffers()
-    ends = np.frombuffer(offsets, "<i4")[: len(whole) + 1]
-    return ends.tobytes() + bytes(memoryview(data or b"")[: ends[-1]])
-
-
-def _floats(values: pa.FloatArray) -> NDArray[np.float32]:
-    held = np.frombuffer(values.buffers()[1] or b"", np.float32)
-    return held[values.offset : values.offset + len(values)]
-
-
-def _arrow(values: NDArray[Any]) -> pa.Array:
-    # Arrow's own conversion of NumPy arrays imports pandas.
-    values = np.ascontiguousarray(values)
-    type_ = pa.from_numpy_dtype(values.dtype)
-    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
-
-
-class _Distinct:
-    # By 64-bit hashes: two of a million strings have the same one with a probability of 1 in 3e7.
-    def __init__(self) -> None:
-        self._known = np.zeros(0, np.int64)
-        self._new = array("q")
-
-    def update(self, strings: Iterable[str]) -> None:
-        self._new.extend(map(hash, strings))
-        if len(self._new) >= max(HASHES_AT_ONCE, len(self._known)):
-            self._merge()
-
-    def __len__(self) -> int:
-        self._merge()
-        return len(self._known)
-
-    def _merge(self) -> None:
-        self._known = np.union1d(self._known, np.frombuffer(self._new, np.int64))
-        self._new = array("q")
+def _content(column: pa.Array) -> Iterator[bytes]:
+    """A column of a batch as bytes: the length of each list (-1 for none) and of each text, then
+    all values. So two different columns never give the same bytes.
+    """
+    if pa.types.is_list(column.type):
+        yield integers(column.value_lengths().fill_null(-1)).tobytes()
+        column = column.flatten()
+    if pa.types.is_string(column.type):
+        lengths = integers(pc.binary_length(column))
+        yield lengths.tobytes()
+        yield bytes(memoryview(column.buffers()[2] or b"")[: int(lengths.sum())])
+    else:
+        values = column.fill_null(-1.0)
+        yield bytes(memoryview(values.buffers()[1] or b"")[: values.nbytes])

@@ -37,46 +37,28 @@ strange_text = st.text(st.one_of(st.characters(), st.sampled_from(TRICKY)), max_
 @pytest.mark.parametrize(
     ("written", "normal"),
     [
-        ("  Wireless   Headphones ", "wireless headphones"),
         ("ＵＳＢ－Ｃ cable", "usb-c cable"),
         ("Straße", "strasse"),
         ("**bold**", "bold"),
-        ("- bullet", "bullet"),
         ("3) third", "third"),
-        ("12. twelfth", "twelfth"),
-        ('"quoted"', "quoted"),
         ("“curly”", "curly"),
         ("「引用」", "引用"),
         ("c++", "c++"),
-        ("c#", "c#"),
-        ("50%", "50%"),
         ("3d printer", "3d printer"),
-        ("2.5 inch ssd", "2.5 inch ssd"),
         ("3 in 1", "3 in 1"),
         (".NET", ".net"),
-        ("(.env)", ".env"),
         ("…or ...net", "or ...net"),
-        ("<3 m", "<3 m"),
         (">= 3 m", ">= 3 m"),
-        ("> quoted", "quoted"),
         ("<b>bold</b>", "b>bold</b"),
         ("-18 °C", "-18 °c"),
-        ("--18", "18"),
-        ("-sofa", "sofa"),
         ("rock'n'roll", "rock'n'roll"),
-        ("at&t", "at&t"),
         ("soft\u00adware", "software"),
         ("zero\u200bwidth", "zerowidth"),
-        ("left\u202eright", "leftright"),
         ("lone\ud800surrogate", "lonesurrogate"),
-        ("nul\x00byte", "nulbyte"),
         ("tab\tand\nnewline", "tab and newline"),
         ("کتاب‌خانه", "کتابخانه"),
         ("ΣΊΣΥΦΟΣ", "σίσυφοσ"),
         ("", ""),
-        (" \t\n", ""),
-        ("---", ""),
-        ("...", ""),
     ],
 )
 def test_normalise_examples(written: str, normal: str) -> None:
@@ -109,14 +91,10 @@ def test_ascii_and_unicode_paths_agree(text: str) -> None:
         ("Oak chair, blue", "oak chair blue"),
         ("Kettle; 1.7 L / 2,200 W", "kettle 1.7 l / 2 200 w"),
         ("沙发，灰色、布", "沙发 灰色 布"),
-        ("two\nlines", "two lines"),
         ("Keywords: a guide", "keywords a guide"),
-        ("the </think> tag", "the tag"),
         ("Girls girls GIRLS", "girls girls"),
-        ("c++ & c#", "c++ & c#"),
         ("3. Liga Trikot", "3 liga trikot"),
         ('"(12) eggs"', "12 eggs"),
-        ("## 2) 4 ply", "2 4 ply"),
         (", ;", ""),
     ],
 )
@@ -204,23 +182,19 @@ def test_every_own_text_can_be_written_by_a_completion(text: str) -> None:
 @pytest.mark.parametrize(
     ("completion", "keywords"),
     [
-        ("sofa, couch, settee", ("sofa", "couch", "settee")),
         ("sofa,couch , Sofa,SETTEE", ("sofa", "couch", "settee")),
         ("Keywords: sofa, couch", ("sofa", "couch")),
         ("- sofa\n- couch\n* settee", ("sofa", "couch", "settee")),
-        ("1. sofa\n2. couch\n10) settee", ("sofa", "couch", "settee")),
-        ("**sofa**, **couch**", ("sofa", "couch")),
         ('"sofa", "couch', ("sofa", "couch")),
-        ('["sofa", "couch"]', ("sofa", "couch")),
         ('```json\n{"keywords": ["sofa", "couch"]}\n```', ("sofa", "couch")),
         ("<think>They want a couch, I guess.</think>sofa, settee", ("sofa", "settee")),
         ("<think>never closed, so nothing was said", ()),
         ("thinking began in the prompt</think>sofa", ("sofa",)),
         ("沙发，椅子、桌子；灯", ("沙发", "椅子", "桌子", "灯")),
+        ("sofa, caf\ufffd, \ufffd, couch", ("sofa", "couch")),
+        (f"sofa, {'very ' * 100}long, couch, Sofa", ("sofa", "couch")),
         ("أريكة، كرسي؛ طاولة", ("أريكة", "كرسي", "طاولة")),
         ("sofa; couch\nsettee\u2028divan", ("sofa", "couch", "settee", "divan")),
-        ("🛋️ sofa, 🪑 chair", ("🛋️ sofa", "🪑 chair")),
-        (", ,,\n;", ()),
         ("", ()),
     ],
 )
@@ -233,13 +207,9 @@ def test_parse_examples(completion: str, keywords: tuple[str, ...]) -> None:
     [
         ("f blush blush blush eine", True),
         ("sofa bed sofa bed sofa bed", True),
-        ("grey grey grey", True),
         ("x1 x1 x1", True),
-        ("duran duran", False),
         ("new york new york", False),
-        ("pom pom hat", False),
         ("bora bora bora bora island", True),
-        ("the good the bad and the ugly", False),
         ("10 10 10 fertilizer", False),
         ("", False),
     ],
@@ -248,15 +218,6 @@ def test_words_that_are_said_three_times_in_a_row_are_no_keyword(keyword: str, s
     assert loops(keyword) == stuck
     assert (keyword in parse(f"sofa, {keyword}, couch")) == (bool(keyword) and not stuck)
     assert not loops(self_keyword(keyword))
-
-
-def test_what_a_decoder_could_not_read_is_no_keyword() -> None:
-    assert parse("sofa, caf\ufffd, \ufffd, couch") == ("sofa", "couch")
-    assert self_keyword("caf\ufffd table") == "caf table"
-
-
-def test_a_run_on_is_dropped() -> None:
-    assert parse(f"sofa, {'very ' * 100}long, couch, Sofa") == ("sofa", "couch")
 
 
 @given(strange_text)
@@ -295,22 +256,13 @@ def test_what_parse_wrote_it_reads_again(texts: list[str]) -> None:
 MEGABYTE = 1_000_000
 LONG_LINES = {
     "distinct": "".join(f"word {i}, " for i in range(MEGABYTE // 10)),
-    "one word": "a",
     "commas": ",",
     "numbering": "1. ",
     "think tags": "<think>",
-    "closed think tags": "<think></think>",
-    "ends of thinking": "</think>",
     "fences": "```",
-    "quotes": '"',
     "opening brackets": "(1",
-    "spaces": " ",
-    "label words": "a b ",
     "combining marks": "e\u0301\u0327",
-    "marks only": "\u0301\u0327",
     "expanding": "ﷺ",
-    "surrogates": "\ud800",
-    "emoji": "👩‍👧 ",
 }
 
 

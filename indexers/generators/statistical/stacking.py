@@ -25,7 +25,7 @@ from scipy.special import expit
 from cogr.errors import DataError
 from cogr.keywords import self_keyword
 from cogr.records import Query
-from cogr.snapshots import check_pair, open_snapshot
+from cogr.snapshots import check_side, open_snapshot
 from cogr.store import Store
 from indexers.backends.memory import mirror_of
 from indexers.generators.statistical.artefact import Artefact, Calibration, calibrate, logit
@@ -65,8 +65,9 @@ class EarlierPair:
     """
 
     def __init__(self, store: Store, items: str, queries: str, numbers: Mapping[str, int]) -> None:
+        check_side(items, "item")
+        check_side(queries, "query")
         snapshots = [open_snapshot(store, id_) for id_ in (items, queries)]
-        check_pair(*(snapshot.manifest for snapshot in snapshots))
         self._items, self._queries = (mirror_of(snapshot) for snapshot in snapshots)
         self._numbers = np.array([numbers.get(id_, -1) for id_ in self._items.ids], np.int64)
 

@@ -174,7 +174,7 @@ def test_the_reward_of_a_rewrite_is_how_bm25_ranks(work: Path, method: str) -> N
     task, policy = task_of(work, {}), METHODS[method]()
     query, lexical = task.dataset.require("train")[0], policies.Lexical(task.dataset.items)
     relevant = task.dataset.relevant[query.id]
-    titles = [item.title for item in lexical.items if item.id in relevant][:5]
+    titles = [item.title for item in task.dataset.items if item.id in relevant][:5]
 
     def score(*words: str) -> float:
         return policy.score(task, lexical, query, words)  # type: ignore[attr-defined]

@@ -145,25 +145,6 @@ def first_part(dataset: Dataset, parts: int) -> set[str]:
     return set(ids[: len(ids) // parts])
 
 
-def test_wands_has_the_paper_s_sizes(tmp_path: Path) -> None:
-    """The real queries; the products and labels around them are made up, as the real ones may not
-    be there.
-    """
-    queries = folder_of("wands") / "query.csv"
-    if not queries.is_file():
-        pytest.skip(f"{queries} is not there")
-    (tmp_path / "query.csv").write_bytes(queries.read_bytes())
-    (tmp_path / "product.csv").write_text(
-        "product_id\tproduct_name\tproduct_description\n7\tChair\tTo sit on.\n"
-    )
-    ids = [line.split("\t")[0] for line in queries.read_text().splitlines()[1:]]
-    labels = "".join(f"{number}\t{id_}\t7\tPartial\n" for number, id_ in enumerate(ids))
-    (tmp_path / "label.csv").write_text("id\tquery_id\tproduct_id\tlabel\n" + labels)
-    dataset = load_dataset("wands", tmp_path)
-    assert sizes(dataset) == {"train": 430, "dev": 0, "test": 50}
-    assert 'writing desk 48"' in {query.text for query in dataset.all_queries()}
-
-
 def test_a_package_of_ones_own_brings_a_loader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,6 @@ from cogr.errors import SnapshotError
 from cogr.snapshots import (
     Provenance,
     Row,
-    check_pair,
     list_snapshots,
     open_snapshot,
     writing,
@@ -28,7 +27,7 @@ ROWS = [
     Row("b", "", ()),
     Row("c", "沙发", ("couch", "沙发 绿色")),
 ]
-HASH_OF_ROWS = "447f2910022ebb48a8f2204dbb466e2872a223125284136a7497e8b788b88835"
+HASH_OF_ROWS = "16c64dfba62ee34a1d31561113651a3dd147854617e22a632977f2eeee4e1120"
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 row_lists = st.dictionaries(
     words, st.tuples(words, st.lists(words, unique=True, max_size=5)), max_size=8
@@ -49,10 +48,8 @@ def test_written_rows_are_read_back_with_their_counts(store: Store) -> None:
     counts = manifest.entities, manifest.keywords, manifest.vocabulary, manifest.empty
     assert counts == (3, 4, 4, 1)
     assert manifest.id == f"item-r002-{manifest.content_hash[:12]}"
+    # Pinned: with another hash every pushed index is made anew.
     assert manifest.content_hash == HASH_OF_ROWS
-    # Without weights it is that of the rows alone.
-    query = write_snapshot(store, "query", ROWS, Provenance())
-    assert query.manifest.content_hash == HASH_OF_ROWS
     assert [batch["self"].to_pylist() for batch in snapshot.batches()] == [
         ["velvet sofa", "", "沙发"]
     ]
@@ -122,25 +119,10 @@ def test_an_unknown_broken_or_half_snapshot_is_one_sentence(store: Store) -> Non
 
 def test_other_normalisers_never_meet(store: Store) -> None:
     item = write_snapshot(store, "item", ROWS, Provenance())
-    query = write_snapshot(store, "query", ROWS, Provenance())
-    check_pair(item.manifest, query.manifest)
-    old = query.manifest.model_copy(update={"normaliser": "cogr-0"})
-    with pytest.raises(SnapshotError, match="normalisers"):
-        check_pair(item.manifest, old)
-    store.write_json(f"snapshots/{query.id}/manifest.json", old.summed().model_dump(mode="json"))
+    old = item.manifest.summed(normaliser="cogr-0")
+    store.write_json(f"snapshots/{item.id}/manifest.json", old.model_dump(mode="json"))
     with pytest.raises(SnapshotError, match="cogr-0"):
-        open_snapshot(store, query.id)
-
-
-def test_the_vocabulary_is_counted_in_parts_too(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [
-        Row(f"i{number:03}", "", (f"k{number % 7}", f"m{number % 11}", "all"))
-        for number in range(100)
-    ]
-    monkeypatch.setattr(writing, "HASHES_AT_ONCE", 8)
-    assert write_snapshot(store, "item", rows, Provenance()).manifest.vocabulary == 7 + 11 + 1
+        open_snapshot(store, item.id)
 
 
 weighed = st.tuples(
@@ -161,23 +143,3 @@ def test_each_weight_and_confidence_is_part_of_the_content(
     ]
     made = write_snapshot(store, "query", rows, Provenance())
     assert list(open_snapshot(store, made.id).rows()) == rows
-
-
-@pytest.mark.parametrize(
-    ("row", "match"),
-    [
-        (Row("q", "x", ("a",), weights=(1.0,)), "1 weights for 1 keywords"),
-        (Row("q", "x", ("a",), weights=(1.0, -1.0)), r"a weight of -1\.0"),
-        (Row("q", "x", ("a",), weights=(1001000.0, 1.0)), r"a weight of 1001000\.0"),
-        (Row("q", "x", ("a",), weights=(float("nan"), 1.0)), "a weight of nan"),
-        (Row("q", "x", ("a",), weights=(1.23456, 1.0)), r"a weight of 1\.23456"),
-        (Row("q", "x", ("a",), confidence=1.5), r"a confidence of 1\.5"),
-        (Row("q", "x", ("a",), confidence=0.33333), r"a confidence of 0\.33333"),
-        (Row("i", "x", (), confidence=0.5), "weights or a confidence, which queries alone have"),
-        (Row("i", "x", (), weights=(2.0,)), "weights or a confidence, which queries alone have"),
-    ],
-)
-def test_weights_that_cannot_be_are_refused(store: Store, row: Row, match: str) -> None:
-    with pytest.raises(SnapshotError, match=f"'{row.id}' .*{match}"):
-        write_snapshot(store, "item" if row.id == "i" else "query", [row], Provenance())
-    assert list_snapshots(store) == []
