@@ -243,26 +243,12 @@ class Reference:
         return self._change(joined, item, 1.0) + self._change(left, item, -1.0)
 
     def _change(self, queries: BitMap, item: ItemState, one: float) -> float:
-        if len(queries) > FEW:
-            return self._change_of_many(queries, item, one)
         tp, ret, rel, f, weight = self._tp, self._ret, self._rel, self._f, self._weight
         relevant, total = item.relevant, 0.0
         for query in queries:
             hits = tp[query] + one if query in relevant else tp[query]
             new = 2.0 * hits / (ret[query] + one + rel[query]) if hits else 0.0
             total += weight[query] * (new - f[query])
-        return total
-
-    def _change_of_many(self, queries: BitMap, item: ItemState, one: float) -> float:
-        total = 0.0
-        for group, gain in ((queries & item.relevant, one), (queries - item.relevant, 0.0)):
-            at = to_array(group)
-            tp, ret, rel, f, weight = (
-                np.frombuffer(values)[at]
-                for values in (self._tp, self._ret, self._rel, self._f, self._weight)
-            )
-            new = 2.0 * (tp + gain) / (ret + one + rel)
-            total += float(weight @ (new - f))
         return total
 
     def update(self, item_id: str, keywords: Sequence[str]) -> None:
@@ -287,10 +273,6 @@ class Reference:
             self._tp[query] += one if query in item.relevant else 0.0
             self._ret[query] += one
             self._f[query] = self._f_of(query)
-
-
-FEW = 64
-"""Up to this number of affected queries a Python loop is faster than numpy."""
 
 
 def load_reward(path: str) -> Reward:

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -111,28 +112,17 @@ class Mirror:
             own: the own text of each as a keyword ("" for none), matched like the others; None: no
                 entity has one.
 
-        Raises:
-            DataError: repeated ids, or lists of different lengths.
+        Raises DataError for repeated ids.
         """
         own = [""] * len(ids) if own is None else own
-        if not len(ids) == len(sets) == len(own):
-            raise DataError(
-                f"A mirror needs one keyword set for each id, but has {len(ids)} ids, {len(sets)} "
-                f"sets, {len(own)} own texts."
-            )
-        order = sorted(range(len(ids)), key=ids.__getitem__)
+        rows = sorted(zip(ids, sets, own, strict=True), key=itemgetter(0))
         builder = PostingsBuilder()
-        try:
-            builder.add(
-                arrow_strings(ids[at] for at in order),
-                arrow_strings(keyword for at in order for keyword in sets[at]),
-                np.array([len(sets[at]) for at in order], np.int64),
-                arrow_strings(own[at] for at in order),
-            )
-        except UnicodeEncodeError as error:
-            raise DataError(
-                f"{error.object!r} has a lone surrogate; normalise keywords, and repair the id."
-            ) from error
+        builder.add(
+            arrow_strings(id_ for id_, *_ in rows),
+            arrow_strings(keyword for _, keywords, _ in rows for keyword in keywords),
+            np.array([len(keywords) for _, keywords, _ in rows], np.int64),
+            arrow_strings(text for *_, text in rows),
+        )
         return cls(builder.finish(), bm25=bm25)
 
     def scored_by(self, bm25: BM25) -> Mirror:

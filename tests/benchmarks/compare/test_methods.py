@@ -83,12 +83,6 @@ def test_synonyms_count_as_one_word() -> None:
     assert found == pytest.approx({"a": score(1, 1), "b": score(2, 2)}, rel=1e-5)
 
 
-@pytest.mark.slow
-def test_keywords_in_the_text_help_bm25(task: Task) -> None:
-    expanded, plain = (figures(task, fitted(task, method)) for method in ("doc2query", "bm25"))
-    assert expanded["ndcg@10"] > 1.2 * plain["ndcg@10"]
-
-
 def test_learned_keywords_beat_those_without_labels(task: Task) -> None:
     learned, plain = (fitted(task, one) for one in ("statistical", "extractive"))
     assert figures(task, learned)["f1"] > 3 * figures(task, plain)["f1"]

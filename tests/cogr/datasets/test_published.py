@@ -4,12 +4,8 @@ ones, every count and split, exactly.
 
 from __future__ import annotations
 
-import os
-import random
-import statistics
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -102,47 +98,8 @@ def test_samples_load_and_examples_find_them(
     assert load_dataset("wands", options=DatasetOptions(threshold=2)).relevant == {"0": {"1"}}
 
 
-def folder_of(name: str) -> Path:
-    folder = os.environ.get("COGR_DATA_DIR")
-    if not folder or not (Path(folder) / name).is_dir():
-        pytest.skip(f"COGR_DATA_DIR names no folder with {name}/")
-    return Path(folder) / name
-
-
 def sizes(dataset: Dataset) -> dict[str, int]:
     return {split: len(queries) for split, queries in dataset.queries.items()}
-
-
-@pytest.mark.parametrize(
-    ("name", "items", "splits", "relevant", "notes"),
-    [
-        ("nfcorpus", 3395, (2563, 324, 323), (16, 475), (500, 34)),
-        # Every one of the 374 is the one judged film that the corpus lacks.
-        pytest.param("msrd", 9750, (14652, 0, 1627), (2, 24), (374, 0), marks=pytest.mark.drill),
-        ("chorus", 19406, (91, 0, 22), (10.5, 40), (0, 22)),
-    ],
-)
-def test_real_data(name: str, items: int, splits: Any, relevant: Any, notes: Any) -> None:
-    """Sizes, relevant items of test queries (median, most), judgements of unknown items, unlabelled
-    queries.
-    """
-    dataset = load_dataset(name, folder_of(name))
-    assert len(dataset.items) == items
-    assert tuple(sizes(dataset).values()) == splits
-    counts = [len(dataset.relevant[query.id]) for query in dataset.queries["test"]]
-    assert (statistics.median(counts), max(counts)) == relevant
-    names = ("judgements of unknown items", "queries without a relevant item")
-    assert tuple(map(dataset.notes.get, names)) == tuple(one or None for one in notes)
-    if name != "nfcorpus":
-        part = first_part(dataset, 5 if name == "chorus" else 10)
-        assert {query.id for query in dataset.queries["test"]} == part
-
-
-def first_part(dataset: Dataset, parts: int) -> set[str]:
-    """The fixed evaluation split, spelled out independently of the code under test."""
-    ids = sorted(dataset.relevant)
-    random.Random(0).shuffle(ids)
-    return set(ids[: len(ids) // parts])
 
 
 def test_a_package_of_ones_own_brings_a_loader(

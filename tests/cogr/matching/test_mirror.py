@@ -176,13 +176,9 @@ def test_unknown_ids_raise(skewed: Mirror) -> None:
     assert skewed.wanted(["i0", "nobody"]) == BitMap([skewed.dense("i0"), 4000])
 
 
-def test_repeated_ids_and_uneven_lists_are_refused() -> None:
+def test_repeated_ids_are_refused() -> None:
     with pytest.raises(DataError, match="'a' follows 'a'"):
         Mirror.from_sets(["a", "b", "a"], [["x"], ["y"], ["z"]])
-    with pytest.raises(DataError, match="2 ids, 1 sets"):
-        Mirror.from_sets(["a", "b"], [["x"]])
-    with pytest.raises(DataError, match="lone surrogate"):
-        Mirror.from_sets(["a"], [["x\ud800"]])
 
 
 @settings(max_examples=60, deadline=None)

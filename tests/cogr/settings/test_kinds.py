@@ -10,7 +10,6 @@ from cogr.errors import GeneratorError
 from cogr.settings.indexing import (
     KINDS,
     GeneratorName,
-    GeneratorSettings,
     JudgeName,
     LiveName,
     kind_of,
@@ -23,12 +22,6 @@ def test_choices_of_settings_are_those_of_the_kinds() -> None:
     assert get_args(JudgeName) == tuple(name for name, kind in KINDS.items() if kind.model)
     live = {name for name, kind in KINDS.items() if kind.is_live} - {"scripted"}
     assert {*get_args(LiveName)} == live | {"auto", "none"}
-
-
-def test_a_kind_with_an_endpoint_has_a_table_for_it() -> None:
-    for name in (name for name, kind in KINDS.items() if kind.model == "endpoint"):
-        table = GeneratorSettings.model_fields[name].annotation
-        assert {"base_url", "api_key"} <= {*table.model_fields}
 
 
 @pytest.mark.parametrize("name", ["frob", "auto", "none", "None", ""])
