@@ -93,7 +93,7 @@ def read_chorus(folder: Path, builder: Builder) -> None:
     tables = sorted(folder.glob("*.csv"))
     rated = tables[0] if len(tables) == 1 else need(folder, "Broad_Query_Set_rated.csv", CHORUS)
     for one in read_judgements(rated, "quepid"):
-        if not builder.has_query(one.query):
+        if one.query not in builder.queries:
             builder.query(one.place, one.query, one.query)
         if one.grade is not None:
             builder.judgement(one.place, one.query, one.item, one.grade)
@@ -124,7 +124,7 @@ def read_msrd(folder: Path, builder: Builder) -> None:
     if header != ["query_id", "query", "doc_id", "grade"]:
         raise DataError(f"{place}: the header is not that of the release: {MSRD}.")
     for place, (query_id, query, item, grade) in rows:
-        if not builder.has_query(query_id):
+        if query_id not in builder.queries:
             builder.query(place, query_id, query)
         builder.judgement(place, query_id, item, number_field({"grade": grade}, "grade", place, 0))
 
@@ -188,7 +188,7 @@ def read_wands(folder: Path, builder: Builder) -> None:
         id_, title, text = (row[name] for name in named)
         builder.item(place, id_, title, text, record=row)
     rows = list(_cells(queries, ("query_id", "query")))
-    test = seeded_part((row["query_id"] for _, row in rows), _WANDS_TEST_SHARE, seed=0)
+    test = seeded_part((row["query_id"] for _, row in rows), _WANDS_TEST_SHARE)
     for place, row in rows:
         id_ = row["query_id"]
         builder.query(place, id_, row["query"], split="test" if id_ in test else "train")
@@ -245,7 +245,7 @@ def read_irds(name: str, builder: Builder) -> None:
     for part in parts.values():
         queries = part.queries_iter if part.has_queries() else tuple
         for place, query in _records(queries, f"{IRDS}{name} queries"):
-            if not builder.has_query(query.query_id):
+            if query.query_id not in builder.queries:
                 builder.query(place, query.query_id, query.default_text())
     for split, part in parts.items():
         qrels = part.qrels_iter if part.has_qrels() else tuple

@@ -217,12 +217,7 @@ def _ndcg(ids: Sequence[str], gains: Mapping[str, float], k: int) -> float:
 def judged_only(
     run: Mapping[str, Sequence[str]], judged: Mapping[str, Collection[str]]
 ) -> dict[str, list[str]]:
-    """A run without the items that are unjudged for the query, in the same order. Also for sets of
-    ids.
-
-    For data where only the top of some search was judged, so that an unjudged item need not be
-    irrelevant.
-    """
+    """A run, or sets, without the items that are unjudged for the query, in the same order."""
     return {
         query: [id_ for id_ in ids if id_ in judged.get(query, ())] for query, ids in run.items()
     }
@@ -233,11 +228,8 @@ def sweep_cutoff(
     relevant: Mapping[str, Collection[str]],
     weights: Mapping[str, float] | None = None,
 ) -> tuple[int, float]:
-    """The cutoff that maximises macro F1 over the queries of `relevant`, and that F1: choose it on
-    training queries. Of several equal ones it is the smallest.
-
-    A ranking shorter than the cutoff is returned whole. Raises DataError when there is no ranking
-    or no query.
+    """The smallest cutoff that maximises macro F1 over the queries of `relevant`, and that F1:
+    choose it on training queries. Raises DataError when there is no ranking or no query.
     """
     longest = max((len(run.get(query, ())) for query in relevant), default=0)
     if not longest:
@@ -329,24 +321,16 @@ def set_figures(
     retrieved: Mapping[str, SetLike],
     to_set: Callable[[frozenset[str]], SetLike] = frozenset,
 ) -> Figures:
-    """P, R and F1 of retrieved sets (paper, eq. 1), weighted by the queries' weights.
-
-    Args:
-        retrieved: query id -> items; a query without an entry retrieved nothing.
-        to_set: converts ids of relevant items to the type of the sets in `retrieved`.
+    """P, R and F1 of retrieved sets (paper, eq. 1), weighted by the queries' weights. `to_set`
+    converts ids of relevant items to the type of the sets in `retrieved`.
     """
     relevant = {query.id: to_set(dataset.relevant[query.id]) for query in queries}
     return full_set(retrieved, relevant, {query.id: query.weight for query in queries})
 
 
 def figures_of_pair(mirror: Mirror, dataset: Dataset, split: Split, query: Snapshot) -> Figures:
-    """P, R and F1 of a pair on one split, equal to those of `evaluate`, but without ranking the
-    retrieved items.
-
-    A query that the query snapshot lacks is searched by its own text, as in serving.
-
-    Raises:
-        DataError: the split is empty.
+    """P, R and F1 of a pair on one split, equal to those of `evaluate`, without ranking items. A
+    query that the snapshot lacks is searched by its own text. Raises DataError for an empty split.
     """
     queries = dataset.require(split)
     rows = rows_of_queries(queries, query, unknown=True)
@@ -355,10 +339,8 @@ def figures_of_pair(mirror: Mirror, dataset: Dataset, split: Split, query: Snaps
 
 
 def grades_of(dataset: Dataset) -> Mapping[str, Mapping[str, float]] | None:
-    """Query id -> item id -> grade, whole or not, for nDCG; None for binary labels, where all
-    grades above 0 are equal.
-
-    Items below the threshold of relevance also gain their grade.
+    """Query id -> item id -> grade, for nDCG, below the threshold of relevance too; None for binary
+    labels, where all grades above 0 are equal.
     """
     distinct = {
         grade for grades in dataset.judged.values() for grade in grades.values() if grade > 0

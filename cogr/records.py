@@ -171,8 +171,7 @@ def types_of(items: Iterable[tuple[str, str]], names: Iterable[str]) -> dict[str
         items: (id, its fields as one JSON object or "") of all items. A field without any value
             is a keyword.
 
-    Raises:
-        DataError: a field has values of several kinds; names the item and the field.
+    Raises DataError where a field has values of several kinds.
     """
     open_ = dict.fromkeys(names, _ANY)
     example: dict[str, tuple[str, Scalar]] = {}
@@ -199,12 +198,7 @@ def typed(id_: str, fields_json: str, types: Mapping[str, FieldType]) -> str:
     """An item's fields as a snapshot stores them: converted to their types, names sorted, no empty
     values.
 
-    Args:
-        fields_json: one JSON object, or "".
-        types: of `types_of` for this item and all others.
-
-    Raises:
-        DataError: a text is too long; names the item and the field.
+    Raises DataError where a text is too long. `types`: of `types_of` for all items.
     """
     given = fields_of(fields_json)
     kept: dict[str, FieldValue] = {}

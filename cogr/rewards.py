@@ -106,12 +106,7 @@ def query_reward(world: World, query_id: str, keywords: Sequence[str]) -> float:
 
 def item_reward(world: World, item_id: str, keywords: Sequence[str]) -> float:
     """Change of the weighted sum of F1 over all queries when this item alone gets `keywords`; -1
-    above the budget (paper, eq. 3).
-
-    Computed from cached counts over the affected queries alone (`Reference`).
-
-    Raises:
-        DataError: the item mirror does not hold the item, or the world has no query mirror.
+    above the budget (paper, eq. 3). Raises DataError for an unknown item or without a query mirror.
     """
     item = world.reference.item(item_id)
     if over_budget(keywords, world.k_max):
@@ -124,10 +119,7 @@ def transposed_reward(world: World, item_id: str, keywords: Sequence[str]) -> fl
     ablation on training design).
 
     The item is taken as a query, and the queries that it is relevant to as its relevant set. Sums
-    of query weights replace counts.
-
-    Raises:
-        DataError: the item mirror does not hold the item, or the world has no query mirror.
+    of query weights replace counts. Raises as `item_reward`.
     """
     reference = world.reference
     item = reference.item(item_id)
@@ -252,10 +244,8 @@ class Reference:
         return total
 
     def update(self, item_id: str, keywords: Sequence[str]) -> None:
-        """Make `keywords` the item's reference set, for example when a sampled set is accepted.
-
-        Raises:
-            DataError: an unknown item, or a set over the budget.
+        """Make `keywords` the item's reference set, as when a sampled set is accepted. Raises
+        DataError for an unknown item, or a set over the budget.
         """
         if over_budget(keywords, self._world.k_max):
             raise DataError(
@@ -276,10 +266,8 @@ class Reference:
 
 
 def load_reward(path: str) -> Reward:
-    """A reward by its import path "module:function", as the settings name it.
-
-    Raises:
-        SettingsError: the path is malformed, or names no function.
+    """A reward by its import path "module:function", as the settings name it. Raises
+    SettingsError.
     """
     try:
         reward = resolve_name(path)

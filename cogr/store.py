@@ -314,10 +314,15 @@ def process_name(doing: str) -> str:
     return f"process {os.getpid()} on {socket.gethostname()} ({doing})"
 
 
+def sha256_of(file: IO[bytes]) -> str:
+    """The sha256 of an open file's bytes from here on, in hex."""
+    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+
+
 def file_sha256(path: Path) -> str:
     """The sha256 of a file's bytes, in hex."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(file)
 
 
 @contextlib.contextmanager
@@ -345,26 +350,16 @@ def replacing(path: Path, where: str = "") -> Iterator[BinaryIO]:
 
 _AGAIN = "and run the same command again"
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-_FORBIDDEN = "permission is denied; make it writable or point the setting store elsewhere"
-_NO_LOCKS = (
-    "its file system has no file locks; point the setting store at a local disk, at NFS 4 or at an "
-    "object store such as S3"
-)
-_REASONS = {
-    errno.ENOSPC: f"the disk is full; free some space {_AGAIN}",
-    errno.EDQUOT: f"the quota is used up; free some space {_AGAIN}",
-    errno.EFBIG: f"the file size limit is reached; raise it {_AGAIN}",
-    errno.EROFS: "the disk is read-only; point the setting store at a writable folder",
-    errno.EACCES: _FORBIDDEN,
-    errno.EPERM: _FORBIDDEN,
-    errno.ENOLCK: _NO_LOCKS,
-    errno.ENOTSUP: _NO_LOCKS,
-    errno.ENOSYS: _NO_LOCKS,
-    errno.EEXIST: "a file is in the place of a folder; point the setting store at a folder",
-    errno.ENOTDIR: "it is not a folder; point the setting store at a folder",
-    errno.EISDIR: "it is a folder; name a file",
-    errno.EBUSY: "it is a folder; name a file",
-    errno.ENAMETOOLONG: "its name is too long; choose a shorter one",
+_FOLDER = "point the setting store at a writable folder"
+_FILE = "name a file"
+_LOCKS = "point the setting store at a disk with file locks or at an object store such as S3"
+_ADVICE = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"free some space {_AGAIN}"),
+    errno.EFBIG: f"raise the limit {_AGAIN}",
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR), _FOLDER),
+    **dict.fromkeys((errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS), _LOCKS),
+    **dict.fromkeys((errno.EISDIR, errno.EBUSY), _FILE),
+    errno.ENAMETOOLONG: "choose a shorter name",
 }
 
 
@@ -374,6 +369,7 @@ def storage_errors(where: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _REASONS:
+        if error.errno not in _ADVICE:
             raise
-        raise StorageError(f"Can't write to {where}: {_REASONS[error.errno]}.") from error
+        reason = os.strerror(error.errno).lower()
+        raise StorageError(f"Can't write to {where} ({reason}); {_ADVICE[error.errno]}.") from error

@@ -251,7 +251,7 @@ def test_the_walkthrough_runs_from_clicks_to_a_search(tmp_path: Path, run: Run) 
     assert "rain jacket: " in told[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 def test_the_notebook_runs_from_its_first_cell_to_its_last() -> None:
     notebook = nbformat.read(ROOT / "examples" / "sample-shop.ipynb", 4)
     kept = {"PYTHONPATH": str(ROOT), "JUPYTER_PLATFORM_DIRS": "1"}

@@ -128,12 +128,10 @@ class DatasetOptions:
             )
 
 
-def seeded_part(ids: Iterable[str], share: float, seed: int) -> frozenset[str]:
-    """A share of ids, rounded down: sorted as strings, shuffled by `random.Random(seed).shuffle`,
-    the first ones.
-    """
+def seeded_part(ids: Iterable[str], share: float) -> frozenset[str]:
+    """A share of ids, rounded down: sorted as strings, shuffled with seed 0, the first ones."""
     shuffled = sorted(ids)
-    random.Random(seed).shuffle(shuffled)
+    random.Random(0).shuffle(shuffled)
     # 0.29 * 100 is 28.999999999999996 in floating point, but 29 is meant.
     return frozenset(shuffled[: math.floor(len(shuffled) * share + 1e-9)])
 
@@ -151,11 +149,7 @@ def make_item(
 
     What was removed is counted in `notes`. Raises DataError.
     """
-    fields = (
-        fields_as_json(record, options.columns.sources(options.fields), place)
-        if options.fields
-        else ""
-    )
+    fields = fields_as_json(record, options.columns.sources(options.fields), place)
     title = _without_nul(title, "title", place, notes)
     text = _without_nul(text, "text", place, notes)
     if options.strip_html:
@@ -201,7 +195,7 @@ class Builder:
         """The data's fixed test share, drawn with seed 0, where its definition names one."""
         self.notes: Counter[str] = Counter()
         self._items = ItemTable()
-        self._queries: dict[str, Query] = {}
+        self.queries: dict[str, Query] = {}
         self._query_places: dict[str, Place] = {}
         self._splits: dict[str, tuple[Split, Place]] = {}
         self._judged: dict[str, dict[str, float]] = {}
@@ -263,21 +257,17 @@ class Builder:
 
         Raises DataError for a bad or repeated id, a blank text, a bad weight or an unknown split.
         """
-        if id in self._queries:
+        if id in self.queries:
             raise DataError(
                 f"{place}: the query id {id!r} is already taken by {self._query_places[id]}; "
                 "give each query its own id."
             )
-        self._queries[id] = make_query(place, id, text, weight, self.notes)
+        self.queries[id] = make_query(place, id, text, weight, self.notes)
         self._query_places[id] = place
         if updated is not None:
             self._updated["query"][id] = updated
         if split is not None:
             self.assign(place, id, split)
-
-    def has_query(self, id: str) -> bool:
-        """True when the query was added already."""
-        return id in self._queries
 
     def assign(self, place: Place, query_id: str, split: str) -> None:
         """Put a query into a split. Raises DataError when it is already in another one."""
@@ -285,7 +275,7 @@ class Builder:
             raise DataError(
                 f"{place}: the split {split!r} is unknown; write one of {', '.join(SPLITS)}."
             )
-        if query_id not in self._queries:
+        if query_id not in self.queries:
             return
         earlier, where = self._splits.setdefault(query_id, (split, place))
         if earlier != split:
@@ -299,7 +289,7 @@ class Builder:
         highest grade stays.
         """
         self._judgements += 1
-        query = self._queries.get(query_id)
+        query = self.queries.get(query_id)
         if query is None or item_id not in self._items:
             what, unknown = ("query", query_id) if query is None else ("item", item_id)
             self.notes[UNKNOWN_QUERIES if query is None else UNKNOWN_ITEMS] += 1
@@ -320,7 +310,7 @@ class Builder:
         Raises DataError for a value that is not a number, or below 0.
         """
         numbers = {name: number_field(record, name, place, 0.0) for name in self._signals}
-        known = query_id in self._queries and item_id in self._items
+        known = query_id in self.queries and item_id in self._items
         self.notes[UNKNOWN_PAIRS] += not known and any(numbers.values())
         for name, value in numbers.items():
             if value < 0:
@@ -352,10 +342,10 @@ class Builder:
             )
         splits = self._split(relevant)
         queries = {
-            split: tuple(one for id_, one in self._queries.items() if splits.get(id_) == split)
+            split: tuple(one for id_, one in self.queries.items() if splits.get(id_) == split)
             for split in SPLITS
         }
-        unlabelled = tuple(query for id_, query in self._queries.items() if id_ not in relevant)
+        unlabelled = tuple(query for id_, query in self.queries.items() if id_ not in relevant)
         self.notes[UNLABELLED] += len(unlabelled)
         judged = {id_: self._judged[id_] for id_ in splits}
         dataset = Dataset(self.name, items, queries, relevant, judged, "", +self.notes, unlabelled)
@@ -411,7 +401,7 @@ class Builder:
     def _relevant(self) -> dict[str, frozenset[str]]:
         threshold = 1.0 if self.options.threshold is None else self.options.threshold
         relevant = {}
-        for id_ in self._queries:
+        for id_ in self.queries:
             items = frozenset(
                 item for item, grade in self._judged.get(id_, {}).items() if grade >= threshold
             )
@@ -431,7 +421,7 @@ class Builder:
         splits: dict[str, Split]
         if self.options.split_by == "cluster":
             until_dev = test_share + (1 - test_share) * dev_share
-            at = {id_: place(cluster_key(self._queries[id_].text)) for id_ in relevant}
+            at = {id_: place(cluster_key(self.queries[id_].text)) for id_ in relevant}
             return {
                 id_: "test" if at[id_] < test_share else "dev" if at[id_] < until_dev else "train"
                 for id_ in relevant
@@ -439,10 +429,10 @@ class Builder:
         if self._splits:
             splits = {id_: self._named_split(id_) for id_ in relevant}
         else:
-            test = seeded_part(relevant, test_share, 0)
+            test = seeded_part(relevant, test_share)
             splits = {id_: "test" if id_ in test else "train" for id_ in relevant}
         train = [id_ for id_, split in splits.items() if split == "train"]
-        return splits | dict.fromkeys(seeded_part(train, dev_share, 0), "dev")
+        return splits | dict.fromkeys(seeded_part(train, dev_share), "dev")
 
     def _named_split(self, id_: str) -> Split:
         if id_ not in self._splits:

@@ -37,10 +37,7 @@ class Changes:
     deletes: frozenset[str]
 
     def applied_to(self, dataset: Dataset) -> Dataset:
-        """The data set after the changes.
-
-        Labels stay, except those of removed items; a new query has none.
-        """
+        """The data set after the changes. Labels of removed items go; a new query has none."""
         gone, of_items = self.deletes, self.side == "item"
         lost = gone if of_items else frozenset[str]()
         relevant = {
@@ -86,12 +83,7 @@ class Changes:
 
 def read_changes(path: Path, side: Side, options: DatasetOptions | None = None) -> Changes:
     """Changes from a jsonl file (or .gz), one a line: a record as in the data set, or {"id": ...,
-    "deleted": true}.
-
-    Of several lines with one id the last one counts.
-
-    Raises:
-        DataError: the file is missing, or a record is bad; names file and line.
+    "deleted": true}. Of several lines with one id the last one counts. Raises DataError.
     """
     latest: dict[str, Entity | None] = {}
     options = options or DatasetOptions()
@@ -118,16 +110,9 @@ def _entity(
 
 
 def changes_since(dataset: Dataset, side: Side, since: datetime, known: SortedStrings) -> Changes:
-    """Changes of the data set since a time.
-
-    Upserts are the entities whose `updated` is not before `since`, and those that `known` lacks,
-    dated or not; deletes are the ids that only `known` has.
-
-    Args:
-        known: ids that have keywords already.
-
-    Raises:
-        DataError: no entity of the side has a time of update.
+    """Changes of the data set since a time: entities whose `updated` is not before it, those that
+    `known` (ids that have keywords) lacks, dated or not, and the ids that only `known` has, which
+    are gone. Raises DataError where no entity of the side has a time of update.
     """
     updated = dataset.updated.get(side, {})
     if not updated:

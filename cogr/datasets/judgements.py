@@ -35,13 +35,8 @@ _DETAILED = ("query text", "doc id", "rating")
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One judgement.
-
-    Attributes:
-        query: the query's text; "" where the format has none.
-        query_id: the query's id; "" where the format has none.
-        item: id of the item; "" for a query without judgements.
-        grade: None for an item that judges saw but did not grade.
+    """One judgement. `query`, its text, and `query_id` are "" where the format has none, `item` is
+    "" for a query without judgements; `grade` is None for an item that judges did not grade.
     """
 
     place: Place
@@ -52,14 +47,8 @@ class Judged:
 
 
 def read_judgements(path: Path, format: str | None = None) -> Iterator[Judged]:
-    """Judgements of a file, plain or gzip.
-
-    Args:
-        format: a name of `FORMATS`; None to detect it.
-
-    Raises:
-        DataError: the file is missing, its format is unknown, or a record is bad; names file and
-            line.
+    """Judgements of a file, plain or gzip, in a format of `FORMATS`, or the detected one. Raises
+    DataError.
     """
     return FORMATS[format or looks_like(path)](path)
 

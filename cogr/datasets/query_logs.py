@@ -75,12 +75,8 @@ class QueryLog:
 
 
 def read_log(paths: Sequence[Path], access: AccessLog | None = None) -> QueryLog:
-    """The distinct queries of a log in one or several files; with `access`, of a web server.
-
-    Raises:
-        DataError: a file is missing, a record is bad (names file and line), or the log has no
-            query.
-        SettingsError: `access` has no pattern of items.
+    """The distinct queries of a log in one or several files; with `access`, of a web server. Raises
+    DataError, and SettingsError where `access` has no pattern of items.
     """
     if access:
         with access.as_ubi(paths) as records_of_ubi:

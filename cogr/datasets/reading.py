@@ -47,10 +47,9 @@ class Place(NamedTuple):
         return f"{self.source}, {self.unit} {self.number}"
 
 
-def find(folder: Path, *names: str) -> Path | None:
-    """The first file of these names in a folder, each plain or as `name.gz`; None without any."""
-    candidates = (folder / f"{name}{end}" for name in names for end in ("", ".gz"))
-    return next((path for path in candidates if path.is_file()), None)
+def find(folder: Path, name: str) -> Path | None:
+    """A file of a folder, plain or as `name.gz`; None where there is neither."""
+    return next(filter(Path.is_file, (folder / name, folder / f"{name}.gz")), None)
 
 
 def need(folder: Path, name: str, advice: str) -> Path:
@@ -91,9 +90,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 def lines(path: Path, *, named: bool = True) -> Iterator[tuple[int, str]]:
     """Lines with their numbers from 1, without line ends. Only \\n (or \\r\\n) ends a line; a byte
     order mark is skipped. The encoding is as of `encoding_of`, or without `named` the detected one.
-
-    Raises:
-        DataError: bytes that are no text, or a damaged gzip file.
+    Raises DataError.
     """
     encoding = encoding_of(path) if named else _detected(path)
     with open_bytes(path) as file:
@@ -104,10 +101,7 @@ def lines(path: Path, *, named: bool = True) -> Iterator[tuple[int, str]]:
 
 def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
     """The objects of a file with one JSON object a line, which is UTF-8 whatever encoding is named
-    for other files. Empty lines are skipped.
-
-    Raises:
-        DataError: a line that is not JSON, or JSON that is not an object; names file and line.
+    for other files. Empty lines are skipped. Raises DataError that names the line.
     """
     for number, line in lines(path, named=False):
         if line and not line.isspace():
@@ -200,13 +194,8 @@ class Sheet:
 
     @classmethod
     def open(cls, path: Path, wanted: Collection[str] = ()) -> Sheet:
-        """Detect encoding, delimiter and header of a table.
-
-        Args:
-            wanted: columns that it should have, which help to find the delimiter.
-
-        Raises:
-            DataError: it is empty, damaged or no text, or it names a column twice.
+        """Detect encoding, delimiter and header of a table; `wanted` columns help to find the
+        delimiter. Raises DataError where it is empty, damaged or no text, or names a column twice.
         """
         encoding = encoding_of(path)
         with open_bytes(path) as file:

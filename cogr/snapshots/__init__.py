@@ -29,7 +29,7 @@ from cogr.errors import SnapshotError
 from cogr.keywords import NORMALISER, query_key, self_keyword, with_self
 from cogr.mapped import SortedStrings, Strings, StringsSpool
 from cogr.records import FieldType, FieldValue, Side, fields_of
-from cogr.store import Store
+from cogr.store import Store, sha256_of
 
 _FORMAT = 1
 ID = re.compile(r"(?:item|query)-r\d{3,}-[0-9a-f]{12}")
@@ -411,10 +411,8 @@ def _cells(batch: pa.RecordBatch, name: str) -> list[Any]:
 
 
 def open_snapshot(store: Store, snapshot_id: str) -> Snapshot:
-    """Open a snapshot, after comparing its file with the manifest's sha256.
-
-    Raises:
-        SnapshotError: unknown, broken, or of another format or normaliser.
+    """Open a snapshot, after comparing its file with the manifest's sha256. Raises SnapshotError
+    where it is unknown, broken, or of another format or normaliser.
     """
     manifest = read_manifest(store, snapshot_id)
     if manifest.normaliser != NORMALISER:
@@ -428,14 +426,9 @@ def open_snapshot(store: Store, snapshot_id: str) -> Snapshot:
 
 
 def _verify_file(snapshot: Snapshot) -> None:
-    if not snapshot.store.exists(snapshot.path):
-        raise SnapshotError(
-            f"Snapshot {snapshot.id} in {snapshot.store.url} has lost its keywords.parquet; "
-            "rebuild it or restore it."
-        )
     try:
         with snapshot.store.open(snapshot.path) as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+            digest = sha256_of(file)
     except OSError as error:
         raise SnapshotError(
             f"The keywords.parquet of snapshot {snapshot.id} in {snapshot.store.url} can't be read "

@@ -12,7 +12,6 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import IO
 
 import numpy as np
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from cogr.errors import SnapshotError
 from cogr.snapshots import ROWS, Manifest, Snapshot
-from cogr.store import Store, storage_errors
+from cogr.store import Store, sha256_of, storage_errors
 
 TEXTS = "texts"
 """The folder of the store that has them."""
@@ -46,13 +45,9 @@ def files_of(manifests: Iterable[Manifest]) -> set[str]:
     return {name for manifest in manifests for name in manifest.texts or ()}
 
 
-def _sha256(file: IO[bytes]) -> str:
-    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
-
-
 def _sound(store: Store, path: str) -> bool:
     with store.open(path) as file:
-        return path.endswith(f"/{_sha256(file)}.parquet")
+        return path.endswith(f"/{sha256_of(file)}.parquet")
 
 
 class Texts:
@@ -138,12 +133,7 @@ class TextsWriter:
     def __enter__(self) -> TextsWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._rows.close()
         self._file.close()
 
@@ -176,7 +166,7 @@ class TextsWriter:
         if not self._written:
             return before
         self._file.seek(0)
-        name = f"{_sha256(self._file)}.parquet"
+        name = f"{sha256_of(self._file)}.parquet"
         if not self._store.exists(path := f"{TEXTS}/{name}") or not _sound(self._store, path):
             self._file.seek(0)
             with self._store.replacing(f"{TEXTS}/{name}") as target:

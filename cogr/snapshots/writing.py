@@ -35,7 +35,7 @@ from cogr.snapshots import (
     open_snapshot,
 )
 from cogr.snapshots.texts import texts_of
-from cogr.store import Store, storage_errors
+from cogr.store import Store, sha256_of, storage_errors
 
 SCHEMA = pa.schema(
     [
@@ -151,7 +151,7 @@ def _manifest(
         id=id_of_snapshot(side, provenance.round, content_hash),
         side=side,
         content_hash=content_hash,
-        file_sha256=hashlib.file_digest(file, "sha256").hexdigest(),
+        file_sha256=sha256_of(file),
         entities=counts.entities,
         keywords=counts.keywords,
         vocabulary=counts.vocabulary,

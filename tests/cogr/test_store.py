@@ -171,7 +171,7 @@ def test_a_file_size_limit_is_one_sentence_and_nothing_is_lost(tmp_path: Path) -
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
-        with pytest.raises(StorageError, match="size limit"):
+        with pytest.raises(StorageError, match="too large"):
             store.write("x", bytes(100_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from benchmarks import reproduce
-from benchmarks.compare import METHODS, Family, Fitted, Method, NotRunError, Task
+from benchmarks.compare import METHODS, Fitted, Method, NotRunError, Task
 from benchmarks.compare.__main__ import main
-from benchmarks.compare.measuring import CUTS, holm, paired_p
-from benchmarks.compare.results import MethodRow, Results, Summary, advice
+from benchmarks.compare.measuring import paired_p
 from benchmarks.compare.runner import with_dev_queries
 from cogr.datasets import load_dataset
 from cogr.errors import DataError
@@ -36,12 +35,6 @@ def test_the_randomisation_test_is_the_count_over_all_flips_of_sign() -> None:
     exact = np.mean(np.abs(flips) >= abs(differences.sum()) - 1e-12)
     assert paired_p(one, other) == pytest.approx(exact, abs=0.01)
     assert paired_p(one, one) == 1.0
-
-
-def test_holm_multiplies_the_smallest_by_all_and_never_falls() -> None:
-    found = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
-    assert found == pytest.approx({"d": 0.02, "a": 0.03, "c": 0.06, "b": 0.06})
-    assert holm({"a": 0.9, "b": 0.8}) == {"b": 1.0, "a": 1.0}
 
 
 # The data
@@ -221,59 +214,6 @@ def test_tables_and_advice_say_the_same(compare: Compare, tmp_path: Path) -> Non
     assert f1 in (out / "compare.md").read_text()
     assert f1 in ended.out
     assert " ".join(ended.out.split()).endswith(facts["advice"])
-
-
-def summary(name: str, family: Family, f1: float, p: float | None, model: float = 0) -> Summary:
-    cost = {"model_at_serving": model}
-    return Summary(MethodRow(name, family, 0, "done", figures={"f1": f1}, cost=cost), p=p)
-
-
-def test_the_advice_names_who_wins_and_what_is_as_good_and_lighter() -> None:
-    methods = [
-        summary("a", "keyword", 0.3, None, 1),
-        summary("b", "sparse", 0.29, 0.7),
-        summary("d", "sparse", 0.2, 0.02),
-        summary("c", "ceiling", 0.9, None),
-    ]
-    near = "not told apart from it: b; b needs no model at serving."
-    said = advice(Results({"test_queries": 9}, methods))
-    assert said == f"Use a: F1 0.300 on 9 test queries; {near}"
-    said = advice(Results({"test_queries": 9}, methods[3:]))
-    assert said == "Nothing was run that could be used."
-
-
-# Cuts
-
-
-def remembers(task: Task, _others: int, query: Query) -> list[tuple[str, float]]:
-    """Knows the training queries by heart: relevant items alone, and four times as many others
-    behind them with scores as high as any; of other queries the first relevant item, at last.
-    """
-    dataset, score = task.dataset, 9.0
-    wanted = sorted(dataset.relevant[query.id])
-    others = [item.id for item in dataset.items if item.id not in wanted]
-    known = {one.id for one in dataset.queries["train"]}
-    ids = [*others[: 2 * len(wanted)], *wanted] if query.id not in known else [*wanted, *others]
-    return [(id_, score - at / 100) for at, id_ in enumerate(ids)]
-
-
-def test_a_method_that_remembers_training_queries_is_cut_by_dev_too(
-    compare: Compare, tmp_path: Path
-) -> None:
-    ended = compare("--methods", "bad,extractive", "--seeds", "1", bad=remembers)
-    assert ended.status == 0, ended.err
-    rows = rows_in(tmp_path)
-    found = rows["bad"]
-    assert found["cuts"]["dev_cut_f1"] > 2 * found["cuts"]["f1"]
-    assert found["figures"]["dev_cut_f1"] > 2 * found["figures"]["f1"] + 0.05
-    assert found["dev_f1"] > 0
-    cuts = {name: found["figures"][name] for name in CUTS}
-    assert found["compared_by"] == max(cuts, key=lambda name: cuts[name]) != "f1"
-    assert "dev_cut_f1" not in rows["extractive"]["figures"], "its sets are its own"
-    text = (tmp_path / "out/compare.md").read_text()
-    assert "F1, cut on dev" in text
-    assert f"{cuts['dev_cut_f1']:.4f}" in text
-    assert "The dev queries choose both the hyperparameters and the cuts by dev." in text
 
 
 # Figures that are published

@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 
 from benchmarks.compare import METHODS, Fitted, NotRunError, Task
-from benchmarks.compare.lexical import SynonymIndex, learned_synonyms
+from benchmarks.compare.lexical import learned_synonyms
 from benchmarks.compare.measuring import checked_run, ids_of
 from cogr.datasets import load_dataset
-from cogr.metrics import full_set, measure
-from cogr.records import Query
+from cogr.metrics import measure
 from tests.benchmarks.compare.tasks import task_of
 from tests.trainers.report_worlds import whole_run
 from trainers.demo import CATALOGUE
@@ -69,20 +68,6 @@ def test_a_synonym_needs_two_queries_a_share_of_their_votes_and_more_than_chance
     assert learned_synonyms(asked, relevant, items, 5, 0.8) == {"settee": ["sofa"]}
 
 
-def test_synonyms_count_as_one_word() -> None:
-    """Frequencies added, the largest document frequency: Lucene's SynonymQuery."""
-    index = SynonymIndex(
-        ["a", "b", "c"], [["sofa"], ["couch", "couch"], ["lamp"]], {"sofa": ["couch"]}
-    )
-    found = dict(index.rank(["sofa"], 3))
-    weight = np.log(1 + (3 - 1 + 0.5) / 1.5)
-
-    def score(times: int, length: int) -> float:
-        return float(weight * times / (times + 1.2 * (0.25 + 0.75 * length / (4 / 3))))
-
-    assert found == pytest.approx({"a": score(1, 1), "b": score(2, 2)}, rel=1e-5)
-
-
 def test_learned_keywords_beat_those_without_labels(task: Task) -> None:
     learned, plain = (fitted(task, one) for one in ("statistical", "extractive"))
     assert figures(task, learned)["f1"] > 3 * figures(task, plain)["f1"]
@@ -123,35 +108,3 @@ def test_rounds_are_measured_as_evaluate_measures_their_pair(tmp_path: Path) -> 
     other = replace(own.dataset, dataset_hash="0" * 64)
     with pytest.raises(NotRunError, match="training run"):
         fitted(replace(own, settings=settings, dataset=other), "cogr")
-
-
-def test_the_nearest_queries_give_their_items_and_none_is_its_own(task: Task) -> None:
-    train = (Query("t1", "red sofa"), Query("t2", "red chair"), Query("t3", "lamp"))
-    relevant = {
-        "t1": frozenset({"a", "b"}),
-        "t2": frozenset({"b"}),
-        "t3": frozenset({"c"}),
-        "q": frozenset({"a"}),
-    }
-    dataset = replace(task.dataset, queries={"train": train}, relevant=relevant)
-    near = fitted(replace(task, dataset=dataset), "nearest", share=0.0)
-    assert [id_ for id_, _ in near.rank([Query("q", "a red sofa")], 9)["q"]] == ["b", "a"]
-    own = near.rank([train[0], train[2]], 9)
-    assert [id_ for id_, _ in own["t1"]] == ["b"], "of t2 alone"
-    assert not own["t3"]
-    one = fitted(replace(task, dataset=dataset), "nearest", nearest=1, share=0.0)
-    assert len(one.rank([Query("q", "red sofa")], 9)["q"]) == 2
-
-
-def test_ceilings_are_above_what_they_bound(task: Task) -> None:
-    f1 = {
-        one: figures(task, fitted(task, one))["f1"]
-        for one in ("oracle-keywords", "statistical", "perfect-cutoff")
-    }
-    assert f1["oracle-keywords"] > f1["statistical"]
-    queries = task.dataset.queries["test"]
-    ranking = ids_of(checked_run("", fitted(task, "bm25").rank(queries, 1000), queries, 1000))
-    relevant = {query.id: task.dataset.relevant[query.id] for query in queries}
-    for k in (1, 5, 10, 20):
-        cut = {id_: frozenset(ids[:k]) for id_, ids in ranking.items()}
-        assert full_set(cut, relevant).means["f1"] < f1["perfect-cutoff"]

@@ -23,7 +23,7 @@ from benchmarks.compare.dense import bm25_negatives, examples, mined_negatives
 from tests.benchmarks.compare.tasks import recall, task_of
 from tests.shops import sample_part
 
-pytestmark = [pytest.mark.model, pytest.mark.slow]
+pytestmark = [pytest.mark.model, pytest.mark.drill]
 
 PAIRS = {"learning_rate": 3e-3, "batch": 16, "negatives": 1, "document": 1e-4, "query": 1e-4}
 WRITER = {"learning_rate": 3e-3, "batch": 16, "negatives": 2}
@@ -50,14 +50,9 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("method", "params", "steps", "items"),
     [
         ("dpr", PAIRS, 25, 60),
-        *(
-            pytest.param(*row, marks=pytest.mark.drill)
-            for row in (
-                ("splade", {**PAIRS, "learning_rate": 1e-3, "batch": 8}, 100, 60),
-                ("dsi", WRITER, 100, 30),
-                ("ripor", WRITER, 60, 30),
-            )
-        ),
+        ("splade", {**PAIRS, "learning_rate": 1e-3, "batch": 8}, 100, 60),
+        ("dsi", WRITER, 100, 30),
+        ("ripor", WRITER, 60, 30),
     ],
 )
 def test_a_trained_method_beats_its_untrained_self(
@@ -72,16 +67,7 @@ def test_a_trained_method_beats_its_untrained_self(
     assert "random weights, a stand-in" in after.said
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        "ripor",
-        *(
-            pytest.param(name, marks=pytest.mark.drill)
-            for name in ("quester", "ance", "deepretrieval")
-        ),
-    ],
-)
+@pytest.mark.parametrize("method", ["ripor", "quester", "ance", "deepretrieval"])
 def test_a_model_is_trained_and_opened_again(work: Path, method: str) -> None:
     task = task_of(work, {method: "tiny"}, steps=3)
     fitted = METHODS[method]().fit(task, PARAMS[method])

@@ -149,17 +149,6 @@ def test_queries_without_splits_are_split_by_a_seeded_shuffle(tmp_path: Path) ->
     assert half.queries["test"] == dataset.queries["test"]
 
 
-def test_dev_share_takes_from_train_alone(tmp_path: Path) -> None:
-    folder = write_beir(tmp_path / "data", ITEMS, QUERIES, LABELS)
-    quarter = DatasetOptions(dev_share=0.25)
-    before, after = load_dataset("beir", folder), load_dataset("beir", folder, quarter)
-    assert sizes(after) == {"train": 3, "dev": 5, "test": 4}
-    assert after.queries["test"] == before.queries["test"]
-    assert set(before.queries["dev"]) < set(after.queries["dev"])
-    (folder / "qrels" / "dev.tsv").unlink()
-    assert sizes(load_dataset("beir", folder, quarter)) == {"train": 3, "dev": 1, "test": 4}
-
-
 @pytest.mark.parametrize("labels", ["absent", "empty"])
 def test_queries_without_labels_are_legal_in_every_format(tmp_path: Path, labels: str) -> None:
     jsonl, parquet = write_records(tmp_path / "j", labels=[]), write_parquet(tmp_path / "p")

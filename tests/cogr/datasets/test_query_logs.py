@@ -218,13 +218,9 @@ def test_frequent_means_asked_by_many_clients_where_the_log_says_who(tmp_path: P
     log = write_jsonl(tmp_path / "log", [*one, *many, {"user_query": "sofa"}])
     assert counts(read_whole_log([log]), 10) == (1, 1, 0)
     assert counts(read_whole_log([log]), 11) == (2, 0, 0)
-    for name, lines in (
-        ("log.csv", ["query,client_id", *["me,a"] * 5, *(f"sofa,{n}" for n in range(5))]),
-        ("log.jsonl", [f'{{"query": "{text}", "client_id": {n % 5 if text == "sofa" else 1}}}'
-                       for n in range(10) for text in ("me", "sofa")]),
-    ):  # fmt: skip
-        (tmp_path / name).write_text("\n".join(lines))
-        assert counts(read_whole_log([tmp_path / name]), 5) == (1, 1, 0), name
+    lines = ["query,client_id", *["me,a"] * 5, *(f"sofa,{n}" for n in range(5))]
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    assert counts(read_whole_log([tmp_path / "log.csv"]), 5) == (1, 1, 0)
 
 
 def test_lines_that_are_no_records_of_ubi_are_named(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_full_disk_loses_nothing(shop: Path) -> None:
     # Python would keep modules that it compiles, cut at the limit.
     full = run(preexec_fn=limited, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
     assert full.returncode == 2, full.stderr
-    assert "size limit" in full.stderr.splitlines()[-1]
+    assert "too large" in full.stderr.splitlines()[-1]
     assert json.loads(run(check=True).stdout)["items"] == 404
 
 
