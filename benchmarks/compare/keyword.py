@@ -100,10 +100,8 @@ class StatisticalKeywords(Method):
         artefact = replace(artefact, facts={**artefact.facts, **params})
 
         def answers(queries: Sequence[Query]) -> list[dict[str, float]]:
-            answered = artefact.answers(queries)
-            return [
-                weighted(q, a.keywords, a.weights) for q, a in zip(queries, answered, strict=True)
-            ]
+            answered = zip(queries, artefact.answers(queries), strict=True)
+            return [weighted(query, parse(one.text), one.weights) for query, one in answered]
 
         items = task.dataset.items
         mirror = _mirror_of(items, item_keywords(generator, items))

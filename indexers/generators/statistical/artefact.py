@@ -19,9 +19,10 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.optimize import minimize
 
-from cogr.keywords import folded, self_keyword
+from cogr.keywords import folded, parse, self_keyword
 from cogr.metrics import f1_of
 from cogr.records import Item, Query
+from indexers.generators import Completion
 from indexers.generators.statistical.item_keywords import (
     PHRASE_WORDS,
     PHRASES,
@@ -102,20 +103,6 @@ def item_digest(item: Item) -> str:
     return blake2b(
         f"{item.title}\0{item.text}".encode("utf-8", "surrogatepass"), digest_size=8
     ).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class QueryAnswer:
-    """What a query gets.
-
-    Attributes:
-        keywords: S_q, at most 30: those that retrieve, then those that only order.
-        weights: keyword -> weight, the query's own text under its own keyword; others weigh 1.
-    """
-
-    keywords: list[str]
-    weights: dict[str, float]
-    confidence: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +296,7 @@ class Artefact:
 
     def query_keywords(self, queries: Sequence[Query]) -> list[list[str]]:
         """S_q for each query: at most 30 keywords, none of them the query's own text."""
-        return [answer.keywords for answer in self.answers(queries)]
+        return [[*parse(answer.text)] for answer in self.answers(queries)]
 
     def targets(self, queries: Sequence[Query]) -> list[list[str]]:
         """S_q for each query without its ordering keywords: the targets that a language model
@@ -323,21 +310,26 @@ class Artefact:
         ]
         return [[self.keywords.keywords[n] for n in one.keywords] for one in selections]
 
-    def answers(self, queries: Sequence[Query]) -> list[QueryAnswer]:
-        """S_q for each query, and what its keywords weigh."""
+    def answers(self, queries: Sequence[Query]) -> list[Completion]:
+        """S_q for each query, keywords that retrieve and then those that only order, and their
+        weights and confidence.
+        """
         scored, known = self.scored_queries(queries)
         return [
             self._answer(query, *selection, float(near))
             for query, selection, near in zip(queries, scored, known, strict=True)
         ]
 
-    def _answer(self, query: Query, items: Ints, p: Floats, known: float) -> QueryAnswer:
+    def _answer(self, query: Query, items: Ints, p: Floats, known: float) -> Completion:
         spelled = self.spell(query, items, p)
         words = [self.keywords.keywords[number] for number in spelled.words]
-        return QueryAnswer(
-            words[spelled.own :],
-            dict(zip(words, spelled.weights, strict=bool(spelled.weights))),
-            round(float(self._scale(query).calibration(np.array(spelled.value), known)), 4),
+        return Completion(
+            query.id,
+            ", ".join(words[spelled.own :]),
+            weights=dict(zip(words, spelled.weights, strict=bool(spelled.weights))),
+            confidence=round(
+                float(self._scale(query).calibration(np.array(spelled.value), known)), 4
+            ),
         )
 
     def _scale(self, query: Query) -> PairEvidence | Artefact:

@@ -340,13 +340,7 @@ class Statistical(Generator):
                     keywords = self.artefact.item_keywords(request.entity)
                     yield Completion(request.id, ", ".join(keywords))
                 else:
-                    answer = next(answers)
-                    yield Completion(
-                        request.id,
-                        ", ".join(answer.keywords),
-                        weights=answer.weights,
-                        confidence=answer.confidence,
-                    )
+                    yield next(answers)
 
 
 class KeptFit(Statistical):

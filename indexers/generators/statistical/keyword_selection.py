@@ -128,11 +128,8 @@ def exact_cut(p: Any, expected_relevant: float | None = None) -> tuple[Ints64, f
     """
     p = np.asarray(p, dtype=np.float64)
     expected = float(p.sum()) if expected_relevant is None else expected_relevant
-    return _cut(p, np.flatnonzero(p > 0), expected)
-
-
-def _cut(p: Floats64, positive: Ints64, expected: float) -> tuple[Ints64, float]:
-    """`exact_cut`, given the positions of the positive p."""
+    # Of perhaps a million items few have p above 0.
+    positive = np.flatnonzero(p > 0)
     if not positive.size:
         return positive, 0.0
     order = positive[np.argsort(-p[positive], kind="stable")]
@@ -191,13 +188,11 @@ def select_keywords(
     forced_items = np.unique(np.asarray(list(forced), dtype=np.int64))
     hits = float(p[forced_items].sum())
     best = Selection((), f1_of(hits, forced_items.size, expected))
-    # Of perhaps a million items few have p above 0; their positions are found once.
-    positive = np.flatnonzero(p > 0)
-    cut, bound = _cut(p, positive, expected)
+    cut, bound = exact_cut(p, expected)
     if limit < 1 or bound <= 0:
         return best
     lowest = LAMBDA_GRID[-1] * bound
-    likely = positive[p[positive] > lowest / 2]
+    likely = np.flatnonzero(p > lowest / 2)
     part = _Subgraph(p, likely, ownership, forced_items, banned, costs)
     size = cut.size + expected
     for share in LAMBDA_GRID:
@@ -207,7 +202,7 @@ def select_keywords(
         return best
     # The keywords reach less than the lowest lambda of the grid: go on from a lower one, which
     # every improvement raises.
-    likely = positive[p[positive] > best.value / 2]
+    likely = np.flatnonzero(p > best.value / 2)
     part = _Subgraph(p, likely, ownership, forced_items, banned, costs)
     while (selection := part.pruned(part.greedy(best.value, limit, size), expected)).net > best.net:
         best = selection

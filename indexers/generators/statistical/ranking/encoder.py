@@ -1,11 +1,10 @@
 """Text embeddings by an encoder of sentence-transformers (Reimers and Gurevych 2019): knowledge
 that neither the labels nor the collection's words have.
 
-ONNX Runtime reads an encoder that has `onnx/model.onnx`, as most have on the hub; any other one
-needs sentence-transformers (extra `encoder`). The embeddings (points) are kept in the store, by the
-content of encoder and text: a text is encoded once. What `auto` stands for is chosen once in a
-store, which keeps that encoder too (`choose_encoder`), so that workers and later fits have the same
-one.
+ONNX Runtime reads `onnx/model.onnx`, which most have on the hub. The embeddings (points) are kept
+in the store, by the content of encoder and text: a text is encoded once. What `auto` stands for is
+chosen once in a store, which keeps that encoder too (`choose_encoder`), so that workers and later
+fits have the same one.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,16 +28,13 @@ from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.records import Item
 from cogr.store import Store, file_sha256
 from indexers.generators import batched
-from indexers.generators.model_folders import digest as digest_of_model
-from indexers.generators.model_folders import first_line, model_folder, read_json, resolve_model
+from indexers.generators.model_folders import first_line, model_folder, read_json
 from indexers.generators.statistical.ranking.matrices import Floats, unit
 
 _FOLDER = "encoded"
 """Where a store keeps points, one folder an encoder."""
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-
-MULTILINGUAL = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
 
 ONNX_FILE = "onnx/model.onnx"
 """Where sentence-transformers' folders have a model for ONNX Runtime."""
@@ -76,13 +71,12 @@ class Encoder:
             name.
 
     Raises:
-        MissingExtraError: there is no ONNX model, and sentence-transformers is not installed.
-        GeneratorError: the folder is missing or not a usable model.
+        GeneratorError: the folder is missing, or has no ONNX model.
         ServiceError: the hub can't be reached and the model is not in its local cache.
     """
 
     def __init__(self, model: str, store: Store, *, kept: str = "") -> None:
-        self._folder = None if kept else _folder_of(model)
+        self._folder = None if kept else model_folder(model, _PATTERNS)
         self.digest = _digest(self._folder) if self._folder else kept
         self._store = store.below(f"{_FOLDER}/{self.digest}")
         self._known: dict[bytes, Floats] = {}
@@ -91,7 +85,7 @@ class Encoder:
     def _encode(self) -> Callable[[list[str]], Floats]:
         if self._folder is None:
             return _kept(self._store)
-        return (_by_onnx if _is_onnx(self._folder) else _by_torch)(self._folder)
+        return _by_onnx(self._folder)
 
     def points(self, texts: Sequence[str], *, keep: bool = True) -> Floats:
         """Points of length 1, (texts, dimensions).
@@ -175,16 +169,17 @@ def _choose(items: Sequence[Item], language: str, store: Store) -> EncoderChoice
     read = MAX_TOKENS * LETTERS
     if sum(min(len(item.title) + len(item.text), read) for item in items) > MAX_LETTERS:
         return EncoderChoice(why="the items' texts would take more than half an hour of a core")
-    model = MINILM if _is_english(items, language) else MULTILINGUAL
+    if not _is_english(items, language):
+        return EncoderChoice(why=f"{MINILM} reads English, and the items are of another language")
     try:
-        folder = model_folder(model, _PATTERNS)
+        folder = model_folder(MINILM, _PATTERNS)
         _by_onnx(folder)
     except (GeneratorError, MissingExtraError, ServiceError) as error:
         return EncoderChoice(why=first_line(error))
     digest = _digest(folder)
     for name in _names(folder):
         store.write(f"{_FOLDER}/{digest}/{name}", (folder / name).read_bytes())
-    return EncoderChoice(model, digest)
+    return EncoderChoice(MINILM, digest)
 
 
 def _is_english(items: Sequence[Item], language: str) -> bool:
@@ -193,26 +188,16 @@ def _is_english(items: Sequence[Item], language: str) -> bool:
     return language == "english" and foreign <= _FOREIGN * len(letters)
 
 
-def _folder_of(model: str) -> Path:
-    folder = model_folder(model, _PATTERNS)
-    if _is_onnx(folder):
-        return folder
-    if find_spec("sentence_transformers") is None:
-        raise MissingExtraError(f"An encoder without {ONNX_FILE}", "encoder")
-    return resolve_model(model)
-
-
-def _is_onnx(folder: Path) -> bool:
-    return (folder / ONNX_FILE).is_file()
-
-
 def _names(folder: Path) -> list[str]:
     return [name for name in _FILES if (folder / name).is_file()]
 
 
 def _digest(folder: Path) -> str:
-    if not _is_onnx(folder):
-        return digest_of_model(folder)
+    if not (folder / ONNX_FILE).is_file():
+        raise GeneratorError(
+            f"The encoder {folder} has no {ONNX_FILE}; name another, or save it again by "
+            'SentenceTransformer(FOLDER, backend="onnx").'
+        )
     lines = "".join(f"{name}\0{file_sha256(folder / name)}\n" for name in _names(folder))
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
@@ -285,17 +270,3 @@ def _by_onnx(folder: Path) -> Callable[[list[str]], Floats]:
             return np.concatenate([*pool.map(together, batched(texts, BATCH))])
 
     return encode
-
-
-def _by_torch(folder: Path) -> Callable[[list[str]], Floats]:
-    from sentence_transformers import SentenceTransformer
-
-    try:
-        safe = {"use_safetensors": True}
-        model = SentenceTransformer(str(folder), device="cpu", model_kwargs=safe)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise GeneratorError(
-            f"The encoder in {folder} can't be loaded: {first_line(error)}"
-        ) from error
-    model.max_seq_length = min(model.max_seq_length or MAX_TOKENS, MAX_TOKENS)
-    return lambda texts: np.asarray(model.encode(texts, show_progress_bar=False), np.float32)

@@ -20,7 +20,6 @@ from cogr.snapshots import Provenance, Row
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.generators import fingerprint_hash
-from indexers.generators.statistical import storage
 from indexers.generators.statistical.artefact import Artefact, calibrate
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import (
@@ -105,26 +104,6 @@ def test_a_damaged_artefact_is_fitted_again(
     again = Statistical(dataset, store=Store(tmp_path))
     assert again.artefact.facts == artefact.facts
     assert "Fitting again" in caplog.text
-
-
-@pytest.mark.usefixtures("artefact")
-def test_only_the_newest_fits_say_which_items_are_new(
-    dataset: Dataset, kept: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Fits are many where one is made each night."""
-    assert kept.read_json(LATEST)
-    store, read = Store(tmp_path), list[str]()
-    for name in map(str, range(30)):
-        store.below(f"statistical/{name}").write_json("manifest.json", {})
-    store.write_json(LATEST, ["7", "3"])
-
-    def known_before(fit: Store) -> tuple[set[str], set[tuple[str, str]], set[str]]:
-        read.append(fit.url[-1])
-        return set(), set(), set()
-
-    monkeypatch.setattr(storage, "known_before", known_before)
-    assert Statistical(dataset, store).fingerprint
-    assert read == ["7", "3"]
 
 
 def test_a_new_or_changed_item_gets_known_phrases(dataset: Dataset, artefact: Artefact) -> None:

@@ -15,7 +15,6 @@ from cogr.store import Store
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
-from indexers.generators.statistical.ranking.features import rank_shares
 from indexers.generators.statistical.ranking.text_index import PairSignals
 from indexers.generators.statistical.storage import open_artefact, save
 from indexers.workspace import Workspace
@@ -23,11 +22,6 @@ from tests.indexers.generators.statistical.retrieval import f1, retrieved
 from tests.shops import DATASET, sample_shop, write_data
 
 pytestmark = pytest.mark.slow
-
-
-def test_places_are_counted_within_a_query() -> None:
-    found = rank_shares(np.array([0, 0, 0, 2, 2]), np.array([0.1, 0.9, 0.5, 7, 3], np.float32))
-    assert found.tolist() == pytest.approx([1 / 3, 1, 2 / 3, 1, 0.5])
 
 
 def clicks(dataset: Dataset, queries: Iterable[Query], seed: int) -> dict[str, dict[str, float]]:

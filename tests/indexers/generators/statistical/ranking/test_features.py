@@ -7,23 +7,11 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cogr.keywords import normalise
 from cogr.records import Dataset, Item
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.ranking.features import FEATURES, candidates
-from indexers.generators.statistical.ranking.matrices import (
-    kth_highest,
-    row_max,
-    top_dense,
-    top_rows,
-    unit,
-    unit_rows,
-    with_data,
-)
-from indexers.generators.statistical.ranking.text_index import TextIndex, char_grams
+from indexers.generators.statistical.ranking.text_index import TextIndex
 from indexers.generators.statistical.ranking.training_queries import (
     TrainingQueries,
 )
@@ -104,15 +92,6 @@ def test_bm25_is_the_published_formula() -> None:
     np.testing.assert_allclose(scores, [part(2, 2, 3), part(1, 2, 4) + part(3, 1, 4), 0], rtol=1e-5)
 
 
-def test_cosines_of_points_are_exact_in_any_order() -> None:
-    rows = unit(np.random.default_rng(0).standard_normal((200, 128)).astype(np.float32))
-    turned = np.random.default_rng(1).permutation(128)
-    together = rows @ rows.T
-    assert np.array_equal(together, rows[:, turned] @ rows[:, turned].T)
-    assert np.array_equal(together, np.stack([rows @ row for row in rows]))
-    np.testing.assert_allclose(np.diag(together), 1, atol=5e-3)
-
-
 def test_a_title_is_recognised_by_its_stop_words_and_their_order() -> None:
     """Of "call me by your name" only "call" and "name" are terms."""
     titles = ["Call Me by Your Name", "The Name Is Call", "By the Sea"]
@@ -145,36 +124,3 @@ def test_missing_numbers_are_their_share_of_the_querys_idf() -> None:
     of_first = missing[found.query == 0]
     np.testing.assert_allclose(of_first, [[0, 0], [0, share], [share, share]], rtol=1e-5, atol=1e-6)
     assert (missing[found.query == 1] == 0).all()
-
-
-@given(st.lists(st.text(max_size=12), max_size=5))
-def test_character_grams_of_any_text(texts: list[str]) -> None:
-    matrix = char_grams(texts)
-    assert matrix.shape[0] == len(texts)
-    for row, text in enumerate(texts):
-        between = f" {normalise(text)} "
-        distinct = {between[i : i + 4] for i in range(len(between) - 3)}
-        assert matrix.indptr[row + 1] - matrix.indptr[row] <= len(distinct)
-        assert (matrix.indptr[row + 1] > matrix.indptr[row]) == bool(distinct)
-
-
-@given(
-    st.lists(st.lists(st.integers(0, 9), min_size=6, max_size=6), min_size=1, max_size=5),
-    st.integers(1, 8),
-)
-def test_row_helpers_agree_with_numpy(rows: list[list[int]], k: int) -> None:
-    dense = np.array(rows, dtype=np.float32)
-    matrix = sp.csr_matrix(dense)
-    best = top_rows(matrix, k).toarray()
-    ordered = -np.sort(-dense, axis=1)
-    assert np.array_equal(-np.sort(-best, axis=1)[:, : min(k, 6)], ordered[:, : min(k, 6)])
-    assert np.array_equal(-np.sort(-top_dense(dense, k).toarray(), axis=1), -np.sort(-best, axis=1))
-    assert np.array_equal(row_max(matrix), dense.max(axis=1))
-    stored = (dense > 0).sum(axis=1)
-    expected = (
-        np.where(stored >= k, ordered[:, min(k, 6) - 1], 0) if k <= 6 else np.zeros(len(rows))
-    )
-    assert np.array_equal(kth_highest(matrix, k), expected)
-    lengths = np.linalg.norm(unit_rows(matrix).toarray(), axis=1)
-    np.testing.assert_allclose(lengths, stored > 0, atol=1e-5)
-    assert np.array_equal(with_data(matrix, matrix.data * 2).toarray(), dense * 2)

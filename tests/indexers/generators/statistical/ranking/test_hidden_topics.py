@@ -11,7 +11,6 @@ import pytest
 import scipy.sparse as sp
 
 from cogr.records import Dataset, Item
-from cogr.store import Store
 from indexers.generators.statistical import FOLDS
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.fitting import fit
@@ -22,7 +21,6 @@ from indexers.generators.statistical.ranking.hidden_topics import (
 )
 from indexers.generators.statistical.ranking.text_index import TextIndex
 from indexers.generators.statistical.ranking.training_queries import TrainingQueries
-from indexers.generators.statistical.storage import open_artefact, save
 from indexers.text import Analyser
 from tests.shops import EACH, LABELLED, forum_records, in_memory, training_shop
 from trainers.evaluation import bm25
@@ -66,14 +64,6 @@ def test_a_topic_without_labels_is_answered_as_well_as_by_text(
     assert fitted.facts["f1_hidden_topics"] == pytest.approx(f1, abs=0.1)
     assert fitted.facts["f1_of_text"] == pytest.approx(text, abs=0.1)
     assert fitted.facts["f1_out_of_fold"] > fitted.facts["f1_hidden_topics"] + 0.2
-
-
-def test_a_saved_fit_answers_the_same(fitted: Artefact, asked: Dataset) -> None:
-    store = Store("memory://hidden")
-    save(fitted, store)
-    again, queries = open_artefact(store), asked.queries["test"]
-    assert fitted.ranker.hidden is not None
-    assert again.answers(queries) == fitted.answers(queries)
 
 
 def test_questions_of_one_topic_are_in_one_group(fitted: Artefact) -> None:
