@@ -71,7 +71,7 @@ from benchmarks.compare.measuring import paired_p
 from cogr.datasets import load_dataset
 from cogr.datasets.changes import Changes
 from cogr.keywords import folded, self_keyword
-from cogr.metrics import f1_of, full_set, measures_of, ranked
+from cogr.metrics import f1_of, full_set, ranked
 from cogr.records import Dataset, Query, Split
 from cogr.settings import load_settings
 from cogr.snapshots import open_snapshot
@@ -303,7 +303,7 @@ def new_items(
             found.setdefault(one["name"], []).append(one)
     for name, rows_ in found.items():
         notes = {}
-        for measure in measures_of("new"):
+        for measure in ("p", "r", "f1", "r_new", "p_new", "r_old"):
             values = np.array([one[measure] for one in rows_ if one[measure] is not None])
             notes[measure] = f"{values.mean():.4f} ± {values.std(ddof=1):.4f}"
         f1 = float(notes["f1"].split()[0])

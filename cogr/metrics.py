@@ -39,27 +39,20 @@ that is worse than text search does not go live.
 
 
 class Measure(NamedTuple):
-    """A figure of which more is better: its heading, where it is shown, and with how many digits in
-    tables for people.
-    """
+    """A figure of which more is better: its heading, and where it is shown."""
 
     heading: str
-    places: frozenset[MeasurePlace]
-    digits: int = 3
-
-    @classmethod
-    def of(cls, heading: str, *places: MeasurePlace) -> Measure:
-        return cls(heading, frozenset(places))
+    places: tuple[MeasurePlace, ...]
 
 
 MEASURES: Mapping[str, Measure] = {
-    "p": Measure.of("P", "evaluate", "rounds"),
-    "r": Measure.of("R", "evaluate", "rounds"),
-    "f1": Measure.of("F1", "evaluate", "rounds", "gate"),
-    "ndcg@10": Measure.of("nDCG@10", "evaluate", "rounds", "gate"),
-    "mrr@10": Measure.of("MRR@10", "evaluate", "rounds"),
-    "p@10": Measure.of("P@10", "evaluate"),
-    "r@100": Measure.of("R@100", "evaluate", "gate"),
+    "p": Measure("P", ("evaluate", "rounds")),
+    "r": Measure("R", ("evaluate", "rounds")),
+    "f1": Measure("F1", ("evaluate", "rounds", "gate")),
+    "ndcg@10": Measure("nDCG@10", ("evaluate", "rounds", "gate")),
+    "mrr@10": Measure("MRR@10", ("evaluate", "rounds")),
+    "p@10": Measure("P@10", ("evaluate",)),
+    "r@100": Measure("R@100", ("evaluate", "gate")),
 }
 """Every measure that is shown, in the order of the tables."""
 

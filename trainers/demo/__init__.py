@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cogr.errors import TrainingError, UserError
-from cogr.metrics import MEASURES, measures_of
+from cogr.metrics import measures_of
 from cogr.records import Say, Split
 from cogr.settings import read_flag
 from cogr.store import Store, storage_errors
@@ -59,7 +59,7 @@ SEARCHES = ("metal bookshelf", "armchair small", "wicker workstation", "Sofa rus
 HITS = 3
 _COLUMNS = {
     "name": ("", 0),
-    **{key: (heading, MEASURES[key].digits) for key, heading in measures_of("rounds").items()},
+    **{key: (heading, 3) for key, heading in measures_of("rounds").items()},
     "keywords_per_item": ("keywords an item", 1),
     "seconds": ("seconds", 1),
 }
