@@ -9,9 +9,10 @@ sends and refreshes. Both sides' documents, mapping, chunk size and number of th
 With --texts, items have titles of 6 words and texts of so many, drawn as keywords are, and another
 thing is measured: a push with the texts beside one without them, in CPU seconds of node and client,
 each first in turn, after one that warms the node up and is not counted, and the megabytes of both
-indexes; then searches of what was pushed (5 keywords, 3 words of an item, hits and count) in turn
-with a team's own `multi_match` of `title^2` and `text` over the same items. Keywords are as common
-as words; with --learned, as rare as those of a pair that was learned (bench_expanded_search.py).
+indexes (--repeat 0: neither); then one push more, and searches of what it wrote (5 keywords, 3
+words of an item, hits and count) in turn with a team's own `multi_match` of `title^2` and `text`
+over the same items. Keywords are as common as words; with --learned, as rare as those of a pair
+that was learned (bench_expanded_search.py).
 Prints one JSON object.
 """
 
@@ -108,32 +109,49 @@ TEAM = f"{PREFIX}-team"
 def beside_texts(
     cluster: Cluster, items: int, words: int, repeat: int, law: tuple[int, float]
 ) -> dict[str, Any]:
-    """Pushes with texts and without, in turn, and searches."""
+    """Pushes with texts and without, in turn, and searches. What was measured is printed after each
+    stage, so that a run that is cut short says what it had.
+    """
     found: dict[str, Any] = {"items": items, "words": words}
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
-        kinds = {"titles": False, "texts": True}
-        made = {n: with_texts(store, items, words, law, kept=kept) for n, kept in kinds.items()}
+        snapshot = with_texts(store, items, words, law, kept=True)
         timed_push(cluster, with_texts(store, min(items, WARM_UP), words, kept=True))
-        times: dict[str, list[float]] = {name: [] for name in made}
-        for number in range(repeat):
-            for name, snapshot in [*made.items()][:: 1 if number % 2 else -1]:
-                before = cpu_seconds(cluster)
-                pushed = push(cluster, snapshot)
-                times[name].append(cpu_seconds(cluster) - before)
-                print(f"{name}: {pushed.seconds:.1f} s, CPU {times[name][-1]:.1f}", file=sys.stderr)
-                size = stats(cluster, pushed.index, "store")["store"]["size_in_bytes"]
-                found[f"{name}_mb"] = round(size / 1e6, 1)
-                cluster.call("DELETE", f"/{pushed.index}", doing="cleaning up")
-        found |= {
-            f"push_{name}_cpu_s": round(statistics.median(of), 1) for name, of in times.items()
-        }
-        snapshot = made["texts"]
-        state = pushed_index(cluster, push(cluster, snapshot).index.removeprefix(ITEMS))
+        if repeat:
+            titles = with_texts(store, items, words, law, kept=False)
+            found |= in_turn(cluster, {"titles": titles, "texts": snapshot}, repeat)
+        before = cpu_seconds(cluster)
+        pushed = push(cluster, snapshot)
+        found["last_push_cpu_s"] = round(cpu_seconds(cluster) - before, 1)
+        found |= {"last_push_s": round(pushed.seconds, 1), "mb": megabytes(cluster, pushed.index)}
+        state = pushed_index(cluster, pushed.index.removeprefix(ITEMS))
+        found |= timed_searches(cluster, state, snapshot, ["ours"])
+        print(json.dumps(found), file=sys.stderr, flush=True)
         fill_team(cluster, snapshot)
-        found |= timed_searches(cluster, state, snapshot)
+        found["team_mb"] = megabytes(cluster, TEAM)
+        found |= timed_searches(cluster, state, snapshot, ["team", "ours"])
         cluster.call("DELETE", f"/{PREFIX}-*", doing="cleaning up")
     return found
+
+
+def in_turn(cluster: Cluster, made: dict[str, Snapshot], repeat: int) -> dict[str, float]:
+    """Medians of the CPU seconds of pushes, each kind first in turn, and the sizes."""
+    found: dict[str, float] = {}
+    times: dict[str, list[float]] = {name: [] for name in made}
+    for number in range(repeat):
+        for name, snapshot in [*made.items()][:: 1 if number % 2 else -1]:
+            before = cpu_seconds(cluster)
+            pushed = push(cluster, snapshot)
+            times[name].append(cpu_seconds(cluster) - before)
+            print(f"{name}: {pushed.seconds:.1f} s, CPU {times[name][-1]:.1f}", file=sys.stderr)
+            found[f"{name}_mb"] = megabytes(cluster, pushed.index)
+            cluster.call("DELETE", f"/{pushed.index}", doing="cleaning up")
+    return found | {f"push_{n}_cpu_s": round(statistics.median(of), 1) for n, of in times.items()}
+
+
+def megabytes(cluster: Cluster, index: str) -> float:
+    """Of an index on disk."""
+    return round(float(stats(cluster, index, "store")["store"]["size_in_bytes"]) / 1e6, 1)
 
 
 ITEMS = f"{PREFIX}-items-"
@@ -162,11 +180,13 @@ def fill_team(cluster: Cluster, snapshot: Snapshot) -> None:
     merge(cluster, TEAM)
 
 
-def timed_searches(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> dict[str, float]:
-    """Milliseconds of the p50 and the p99 of both searches, in turn, each query once."""
+def timed_searches(
+    cluster: Cluster, state: IndexState, snapshot: Snapshot, names: Sequence[str]
+) -> dict[str, float]:
+    """Milliseconds of the p50 and the p99 of these searches, in turn, each query once."""
     draw = np.random.default_rng(2)
     chosen = draw.choice(snapshot.manifest.entities, SEARCHES, replace=False)
-    times: dict[str, list[float]] = {"team": [], "ours": []}
+    times: dict[str, list[float]] = {name: [] for name in names}
     for row, (_, document) in zip(snapshot.rows(chosen), documents(snapshot, chosen), strict=True):
         words = " ".join(draw.choice(document["whole_text"][-1].split(), 3))
         keywords = list(draw.choice(row.keywords, 5, replace=False))
@@ -176,7 +196,8 @@ def timed_searches(cluster: Cluster, state: IndexState, snapshot: Snapshot) -> d
             "team": (TEAM, [{"query": {"multi_match": fields}, "track_total_hits": True}]),
             "ours": (state.name, ours),
         }
-        for name, (index, bodies) in asked.items():
+        for name in names:
+            index, bodies = asked[name]
             started = time.perf_counter()
             ask_together(cluster, index, [{**body, "_source": False} for body in bodies])
             times[name].append((time.perf_counter() - started) * 1e3)

@@ -292,7 +292,14 @@ UNITS: Mapping[str, str] = {
 
 _SIGN = re.compile("[" + "".join(SIGNS) + "]")
 _DIGIT = re.compile(r"\d")
-_RULED = re.compile(r"[0-9'μ#]|\+\+|\b\w\.\w\b")
+_RULED = re.compile(r"[\d'μ#+.](?:(?<=[\d'μ#])|(?<=\+\+)|(?<=\b\w\.)(?=\w\b))")
+_PLAIN = r"(?:[^\s.\d'μ#+]|\.(?!\w))"
+_TELLING_WORD = rf"{_PLAIN}*+(?:[.\d'μ#+]\S*+|(?<=\b[mM])(?!\S))"
+_NEAR_RULED = re.compile(
+    rf"(?<!\S){_TELLING_WORD}(?:(?:\s[\s-]*+{_PLAIN}++(?!\S)){{0,2}}\s[\s-]*+{_TELLING_WORD})*+"
+    r"(?:\s[\s-]*+\S+){0,2}"
+)
+# No rule looks further than two words after such a word: a third of the time for natural texts.
 
 
 @cache
@@ -302,9 +309,13 @@ def _rules() -> Sequence[tuple[re.Pattern[str], str]]:
 
 def _ruled(text: str) -> str:
     text = _SIGN.sub(lambda sign: SIGNS[sign[0]], text)
-    if _RULED.search(text):
-        for rule, with_ in _rules():
-            text = rule.sub(with_, text)
+    return _NEAR_RULED.sub(_by_rules, text) if _RULED.search(text) else text
+
+
+def _by_rules(part: re.Match[str]) -> str:
+    text = part[0]
+    for rule, with_ in _rules():
+        text = rule.sub(with_, text)
     return text
 
 

@@ -83,6 +83,7 @@ def mapping(side: Side, version: Version, meta: Mapping[str, Any]) -> dict[str, 
         f"{side}_id": {"type": "keyword"},
         "keywords": {
             "type": "keyword",
+            "doc_values": False,
             "norms": True,
             "index_options": "freqs",
             "similarity": SIMILARITY,
@@ -156,8 +157,10 @@ CODED: Mapping[str, Any] = {
     "norms": False,
 }
 """The mapping of a field of part numbers."""
-_APART = (r"(?<=[^\W\d_])[.·:](?=[^\W\d_])|(?<=\d)[,;'](?=\d)", " ")
-"""Words that the tokenizer `standard` would leave together."""
+_APART = (r"[.·:,;'](?:(?<=[^\W\d_][.·:])(?=[^\W\d_])|(?<=\d[,;'])(?=\d))", " ")
+"""Words that the tokenizer `standard` would leave together. Signs first: Python looks for a set of
+characters ten times as fast as it looks behind each.
+"""
 
 
 def analysis(analyser: Analyser) -> dict[str, Any]:
@@ -212,7 +215,7 @@ def searched(
         read: dict[str, Any] = {LITERAL: {"item_id": one["item_id"], **texts}}
         if analyser:
             said = [text for some in texts.values() for text in some]
-            spelled = {text: _spelled(analyser, text) for text in (*said, *whole)}
+            spelled = {text: _spelled(analyser, text) for text in {*said, *whole}}
             read[LITERAL] |= {name: [*map(spelled.get, some)] for name, some in texts.items()}
             whole = [*map(spelled.get, whole)]
             in_item = set[str]().union(*map(codes, [*said, one["item_id"]]))
@@ -379,7 +382,9 @@ class IndexState:
 def check_scored(state: IndexState, version: Version) -> None:
     """Refuse an index whose keyword field is not scored as the mirror scores it."""
     expected = mapping("item", version, {})["properties"]["keywords"]
-    if (actual := state.properties.get("keywords")) != expected:
+    actual = state.properties.get("keywords", {})
+    # An earlier version had doc values, which no score reads.
+    if {**actual, "doc_values": False} != expected:
         raise ServiceError(
             f"The index {state.name} can't be used: its field keywords is {actual}, not "
             f"{expected}, so its scores differ from the mirror's; delete it and push the snapshot "
