@@ -67,13 +67,10 @@ def test_what_is_no_opensearch_of_2_4_or_newer_is_refused(answer: Any, says: str
 @pytest.mark.parametrize(
     ("status", "content_type", "body"),
     [
-        (404, "text/html", b"<!doctype html><h1>No such page</h1>"),
         (404, "text/html", "<h1>Pas trouv\xe9e</h1>".encode("latin-1")),
         (404, "application/json", b'{"detail": "Not Found"}'),
         (404, "application/json", b"[1]"),
         (302, "text/html", b"<a href=elsewhere>moved</a>"),
-        (405, "text/plain", b"Method Not Allowed"),
-        (500, "text/html", b"<h1>oh</h1>"),
         (200, "text/html", "<h1>\xe9</h1>".encode("latin-1")),
     ],
 )
@@ -189,7 +186,7 @@ WAYS = pytest.mark.parametrize("way", ["sync", "async"])
 
 
 @WAYS
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("status", [302, 307])
 def test_a_request_is_not_taken_to_another_host(status: int, way: str) -> None:
     seen: list[Request] = []
 

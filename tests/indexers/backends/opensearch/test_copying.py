@@ -84,7 +84,7 @@ def test_a_push_by_difference_has_the_bits_of_a_full_one(
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("block", ["read_only_allow_delete", "read_only", "read", "write"])
+@pytest.mark.parametrize("block", ["read_only_allow_delete", "read"])
 def test_a_block_on_the_parents_index_is_no_block_of_its_clone(
     opensearch: OpenSearchSettings, tmp_path: Path, block: str
 ) -> None:
@@ -115,10 +115,7 @@ def test_a_block_on_the_parents_index_is_no_block_of_its_clone(
 @pytest.mark.parametrize(
     ("settings", "source"),
     [
-        ({}, {"enabled": False}),
-        ({}, {"excludes": ["keywords"]}),
         ({}, {"includes": ["text"]}),
-        ({"index.hidden": True}, {}),
         ({"index.hidden": True}, {"enabled": False, "excludes": ["*"]}),
     ],
 )
@@ -149,9 +146,7 @@ ALSO_HIDDEN = {"expand_wildcards": "open,hidden"}
 
 
 @pytest.mark.server
-@pytest.mark.parametrize(
-    "source", [{"enabled": False}, {"excludes": ["text"]}, {"includes": ["a"]}]
-)
+@pytest.mark.parametrize("source", [{"enabled": False}, {"excludes": ["text"]}])
 def test_an_index_whose_documents_can_not_be_read_back_is_refused(
     opensearch: OpenSearchSettings, tmp_path: Path, source: dict[str, Any]
 ) -> None:
