@@ -13,6 +13,7 @@ import numpy as np
 from cogr.datasets.changes import Changes
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
+from cogr.metrics import full_set
 from cogr.records import Dataset, Item, Query, Split
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.keyword_selection import exact_cut as best_prefix
@@ -25,7 +26,50 @@ from indexers.generators.statistical.new_items import (
     with_keywords,
 )
 from indexers.release.beside_text import MAX_RANKING
-from trainers.evaluation import Baseline, Retrieved, figures_of_new
+from trainers.evaluation import Baseline
+
+Retrieved = Mapping[str, frozenset[str]]
+"""Query id -> ids of the retrieved items."""
+
+MEASURES_OF_NEW = ("p", "r", "f1", "r_new", "p_new", "r_old")
+
+
+def figures_of_new(
+    name: str,
+    queries: Sequence[Query],
+    relevant: Mapping[str, frozenset[str]],
+    new: frozenset[str],
+    retrieved: Retrieved,
+) -> dict[str, Any]:
+    """Means of retrieved sets over the queries that have a measure (None where none has), and their
+    standard errors as NAME_se.
+
+    `r_new` and `r_old` are recall of the relevant new and old items, `p_new` is the precision of
+    the retrieved new items; p, r and f1 are of all items, and p is 0 where nothing is retrieved.
+
+    Args:
+        relevant: query id -> its relevant items, new ones too.
+        new: ids of the items that were added after training.
+    """
+    wanted = {query.id: relevant[query.id] for query in queries}
+    hits = {id_: retrieved[id_] & ids for id_, ids in wanted.items()}
+    shares = {
+        "r_new": [(hits[id_] & new, ids & new) for id_, ids in wanted.items()],
+        "p_new": [(hits[id_] & new, retrieved[id_] & new) for id_ in wanted],
+        "r_old": [(hits[id_] - new, ids - new) for id_, ids in wanted.items()],
+        "r": [(hits[id_], ids) for id_, ids in wanted.items()],
+    }
+    kept = {key: [len(part) / len(of) for part, of in pairs if of] for key, pairs in shares.items()}
+    whole = full_set(retrieved, wanted).values
+    kept |= {key: whole[key].tolist() for key in ("p", "f1")}
+    with_new = sum(bool(ids & new) for ids in wanted.values())
+    row: dict[str, Any] = {"name": name, "queries": len(queries), "with_new": with_new}
+    for key in MEASURES_OF_NEW:
+        values = kept[key]
+        error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
+        row[key] = round(float(np.mean(values)), 6) if values else None
+        row[f"{key}_se"] = round(float(error), 6) if values else None
+    return row
 
 
 def exact_cut(artefact: Artefact, dataset: Dataset, split: Split) -> Baseline:

@@ -61,7 +61,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from _new_items import exact_cut, of_statistical, retrieved_by
+from _new_items import (
+    MEASURES_OF_NEW,
+    exact_cut,
+    figures_of_new,
+    of_statistical,
+    retrieved_by,
+)
 from _timing import Row, report
 from _worlds import write_shop
 from bench_scale import Peak
@@ -91,7 +97,6 @@ from trainers.evaluation import (
     MAX_RANKING,
     bm25,
     ensure_pushed,
-    figures_of_new,
     served,
 )
 from trainers.training.contest import generated_pair
@@ -303,7 +308,7 @@ def new_items(
             found.setdefault(one["name"], []).append(one)
     for name, rows_ in found.items():
         notes = {}
-        for measure in ("p", "r", "f1", "r_new", "p_new", "r_old"):
+        for measure in MEASURES_OF_NEW:
             values = np.array([one[measure] for one in rows_ if one[measure] is not None])
             notes[measure] = f"{values.mean():.4f} ± {values.std(ddof=1):.4f}"
         f1 = float(notes["f1"].split()[0])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -26,8 +26,8 @@ from indexers.generators.statistical.keyword_selection import Ownership
 from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Ints,
-    Rows,
     column_counts,
+    flat,
     scale_columns,
     with_data,
 )
@@ -181,11 +181,13 @@ def item_phrases(texts: Sequence[str], analyser: Analyser) -> list[list[str]]:
     """
     forms, said = SurfaceForms(analyser), Said.of(analyser, texts)
     ids: dict[str, int] = {}
-    stems = Rows()
-    for words in map(analyser.words, texts):
-        forms.add(words)
-        stems.add(ids.setdefault(analyser.stem(word), len(ids)) for word in words)
-    known, counts = _pairs(stems, max(2, int(COMMON_SHARE * len(texts))))
+
+    def stems() -> Iterator[list[int]]:
+        for words in map(analyser.words, texts):
+            forms.add(words)
+            yield [ids.setdefault(analyser.stem(word), len(ids)) for word in words]
+
+    known, counts = _pairs(*flat(stems()), max(2, int(COMMON_SHARE * len(texts))))
     df = column_counts(counts)
     idf = np.log(max(len(texts), 1) / np.maximum(df, 1)).astype(np.float32)
     names = list(ids)
@@ -197,11 +199,10 @@ def item_phrases(texts: Sequence[str], analyser: Analyser) -> list[list[str]]:
     return [[spelled[column] for column in row] for row in best_columns(scores, PHRASES)]
 
 
-def _pairs(stems: Rows, most: int) -> tuple[Ints, Csr]:
+def _pairs(columns: NDArray[np.int32], starts: NDArray[np.int32], most: int) -> tuple[Ints, Csr]:
     """Pairs of adjacent stems that two to `most` items have, in the order of their first places,
-    (pairs, 2), and how often each item has them, (items, pairs).
+    (pairs, 2), and how often each item has them, (items, pairs); of the stems of items, `flat`.
     """
-    starts, columns = stems.starts, stems.columns
     codes = columns[:-1].astype(np.int64) << 32 | columns[1:]
     item = np.repeat(np.arange(starts.size - 1, dtype=np.int32), np.diff(starts))
     places = np.flatnonzero(item[:-1] == item[1:])

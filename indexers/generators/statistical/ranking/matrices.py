@@ -30,42 +30,24 @@ BLOCK = 1 << 20
 """Stored values in a block, where a copy of the whole matrix would take too much memory."""
 
 
-class Rows:
-    """Rows of column ids that are added one by one, 4 bytes an id."""
-
-    def __init__(self, rows: Iterable[Iterable[int]] = ()) -> None:
-        self._columns, self._starts = array("i"), array("i", [0])
-        for row in rows:
-            self.add(row)
-
-    def add(self, row: Iterable[int]) -> None:
-        self._columns.extend(row)
-        self._starts.append(len(self._columns))
-
-    @property
-    def columns(self) -> NDArray[np.int32]:
-        """The ids of all rows. Nothing may be added any more."""
-        return np.asarray(self._columns, np.int32)
-
-    @property
-    def starts(self) -> NDArray[np.int32]:
-        """Where each row begins, and where the last one ends. Nothing may be added any more."""
-        return np.asarray(self._starts, np.int32)
-
-    def counts(self, width: int) -> Csr:
-        """How often each column id occurs in each row."""
-        columns, starts = self.columns, self.starts
-        matrix = sp.csr_matrix(
-            (np.ones(columns.size, dtype=np.float32), columns.copy(), starts.copy()),
-            shape=(starts.size - 1, width),
-        )
-        matrix.sum_duplicates()
-        return matrix
+def flat(rows: Iterable[Iterable[int]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Rows of column ids, one after the other, and where each row begins and the last one ends; 4
+    bytes an id.
+    """
+    columns, starts = array("i"), array("i", [0])
+    for row in rows:
+        columns.extend(row)
+        starts.append(len(columns))
+    return np.asarray(columns, np.int32), np.asarray(starts, np.int32)
 
 
-def counts_of(rows: Iterable[Iterable[int]], width: int) -> Csr:
-    """How often each column id occurs in each row."""
-    return Rows(rows).counts(width)
+def counts_of(rows: Iterable[Iterable[int]], width: int = 0) -> Csr:
+    """How often each column id occurs in each row; as wide as the ids ask for at least."""
+    columns, starts = flat(rows)
+    shape = (starts.size - 1, max(width, int(columns.max(initial=0)) + 1))
+    matrix = sp.csr_matrix((np.ones(columns.size, np.float32), columns, starts), shape=shape)
+    matrix.sum_duplicates()
+    return matrix
 
 
 def filled(count: int, dtype: Any) -> NDArray[Any]:

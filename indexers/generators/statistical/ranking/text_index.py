@@ -25,7 +25,6 @@ from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Floats,
     Ints,
-    Rows,
     binary,
     column_counts,
     counts_of,
@@ -199,7 +198,7 @@ class TextIndex:
     ) -> TextIndex:
         """Index items. The vocabulary is that of items and queries."""
         vocabulary: dict[str, int] = {}
-        rows = Rows(
+        counts = counts_of(
             [vocabulary.setdefault(term, len(vocabulary)) for term in analyser.terms(text)]
             for text in map(item_text, items)
         )
@@ -207,13 +206,14 @@ class TextIndex:
             for term in analyser.terms(query):
                 vocabulary.setdefault(term, len(vocabulary))
         width = max(len(vocabulary), 1)
+        counts.resize(len(items), width)
         titles = (
             [vocabulary[t] for t in analyser.terms(item.title) if t in vocabulary] for item in items
         )
         index = cls(
             analyser,
             vocabulary,
-            rows.counts(width),
+            counts,
             binary(counts_of(titles, width)),
             item_grams(map(item_text, items)),
             item_grams(item.title for item in items),
