@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cogr.errors import GeneratorError
 from indexers.text import (
+    K1,
     Analyser,
+    B,
     CodeIndex,
     Said,
     SurfaceForms,
+    WordIndex,
     asked_code,
     codes,
     detect_language,
@@ -136,6 +141,18 @@ def test_any_text_is_read_and_stems_go_with_words(text: str) -> None:
     assert len(analyser.stems(text)) == len(words)
     assert len(phrases(words, 2)) == max(0, len(words) - 1)
     assert all(analyser.terms(text))
+
+
+def test_texts_are_weighed_as_bm25s_weighs_them() -> None:
+    bm25s = pytest.importorskip("bm25s")
+    draw, analyser = random.Random(0), Analyser()
+    texts = [" ".join(f"w{draw.randrange(9)}x" for _ in range(n % 7)) for n in range(40)]
+    own, other = WordIndex.of(texts, analyser), bm25s.BM25(k1=K1, b=B)
+    other.index([analyser.terms(text) for text in texts], show_progress=False)
+    for asked in ("w1x", "w2x w3x w2x", "w1x unknown"):
+        expected = other.get_scores(analyser.terms(asked.removesuffix(" unknown")))
+        assert own.scores(asked) == pytest.approx(expected, rel=1e-5), asked
+    assert WordIndex.of([], analyser).scores("w1x").shape == (0,)
 
 
 GERMAN = [
