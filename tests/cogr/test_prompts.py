@@ -89,6 +89,7 @@ def test_templates_of_your_own(tmp_path: Path) -> None:
     file.write_text(TOML, "utf-8")
     found = read_templates(str(file))
     assert found["query"] == PAPER["query"]
+    assert found["item"].hash != PAPER["item"].hash
     assert found["item"] == Template("item", "Du schreibst Stichwörter.", "{item}\n{description}")
 
 
@@ -130,6 +131,7 @@ def test_long_descriptions_are_cut_and_say_so() -> None:
         ("internationalisation", 2, "internationa"),
         ("无线耳机降噪", 3, "无线耳"),
         ("a" + " " * 1000 + "b", 2, "a"),
+        ("short", 2, "short"),
         ("", 1, ""),
     ],
 )

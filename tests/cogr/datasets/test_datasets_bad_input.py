@@ -47,6 +47,7 @@ GOOD = {
 # content (behind a =), and what is said.
 BAD = [
     ("jsonl", "items", "{id: 3}", "line 3: .*JSON"),
+    ("jsonl", "items", '{"id": true, "title": "x"}', "line 3: 'id'"),
     ("jsonl", "items", '{"id": "", "title": "x"}', "line 3: 'id' .*empty"),
     ("jsonl", "items", f'{{"id": "{"ü" * 257}"}}', "line 3: 'id' .*512 bytes"),
     ("jsonl", "items", '{"id": "c", "title": 3}', "line 3: 'title' .*number"),
@@ -56,6 +57,7 @@ BAD = [
     ("jsonl", "items", b"=\xff\xfe{\x00", "items.jsonl, line 1: .*UTF-8"),
     ("jsonl", "queries", '{"id": "q1", "text": "x"}', "line 3: .*'q1' .*1"),
     ("jsonl", "queries", '{"id": "q3", "text": " \\t"}', "line 3: .*'q3' .*text"),
+    ("jsonl", "queries", '{"id": "q3", "text": "x", "split": "val"}', "line 3: .*'val'"),
     (
         "jsonl",
         "queries",
@@ -66,8 +68,11 @@ BAD = [
     ("jsonl", "labels", '{"query": "q1", "item": "b", "grade": "high"}', "line 3: 'grade'"),
     ("jsonl", "labels", '{"query": "q1", "item": "x"}', "1 of 3 .*5%, the first at .*item 'x'; "),
     ("jsonl", "pairs", '={"query": "q1", "item": "b", "n": "7 of"}', "1: 'n' .*'7 of'"),
+    ("jsonl", "pairs", '={"query": "q1", "item": "b", "n": -1}', "line 1: 'n' .*-1"),
     ("jsonl", "pairs", '={"query": "q1", "n": 3}', "line 1: .*no 'item'"),
     ("csv", "items", "=", "items.csv .*header"),
+    ("csv", "items", "=id,title,title\n1,a,b", "line 1: .*'title' twice"),
+    ("jsonl", "items", "=", "items"),
     ("csv", "items", "=id,Titel\n1,a", r"No item .* has a title or a text .*there are: id, Titel"),
     ("csv", "items", "2,b,c", "line 3: .*3 columns .*2 .*commas"),
     ("csv", "items", b"2,St\xffhle", r"items.csv, line 3: .* .byte 5"),
@@ -120,6 +125,7 @@ def test_bad_input_is_one_sentence_that_names_file_and_line(
 
 
 SETTINGS: list[tuple[str, dict[str, Any], str]] = [
+    ("jsonl", {"pair_signals": ("grade",)}, "pair_signals .*'grade'"),
     ("jsonl", {"columns": Columns(text=("txt",))}, "columns.text .*'txt', .*'text'"),
     ("jsonl", {"fields": ("titl",)}, r"publish.fields .*'titl', .*'title'"),
     ("beir", {"columns": Columns(id="i")}, "beir .*columns"),

@@ -72,6 +72,14 @@ def test_a_sheet_is_read_whatever_wrote_it(
     assert dataset.notes == {"titles and texts with HTML removed": 1}
 
 
+def test_lists_and_numbers_in_texts_are_written_out(tmp_path: Path) -> None:
+    record = {"id": "a", "name": "A", "facts": ["red", 42], "year": 2026, "none": None}
+    write_jsonl(tmp_path / "items.jsonl", [record])
+    columns = Columns(title="name", text=("facts", "year", "none"))
+    (item,) = load_dataset("jsonl", tmp_path, DatasetOptions(columns=columns)).items
+    assert item == Item("a", "A", "red, 42\n2026")
+
+
 def test_excel_pads_rows(tmp_path: Path) -> None:
     folder = write(tmp_path / "a", "id;title;;\n1;a,b;;\n;;;\n2;c;;;;\n", name="items.tsv")
     (folder / "items.tsv.gz").write_bytes(gzip.compress((folder / "items.tsv").read_bytes()))

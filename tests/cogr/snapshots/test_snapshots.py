@@ -15,6 +15,7 @@ from cogr.errors import SnapshotError
 from cogr.snapshots import (
     Provenance,
     Row,
+    check_normalisers,
     list_snapshots,
     open_snapshot,
     writing,
@@ -123,6 +124,8 @@ def test_other_normalisers_never_meet(store: Store) -> None:
     store.write_json(f"snapshots/{item.id}/manifest.json", old.model_dump(mode="json"))
     with pytest.raises(SnapshotError, match="cogr-0"):
         open_snapshot(store, item.id)
+    with pytest.raises(SnapshotError, match="different normalisers"):
+        check_normalisers({item.id: "cogr-0", "query": "cogr-3"})
 
 
 weighed = st.tuples(
