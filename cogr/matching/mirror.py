@@ -187,27 +187,17 @@ class Mirror:
 
     # Ranking
 
-    def scores(self, keywords: _Keywords) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
-        """Dense ids of the whole retrieved set, ascending, and their scores.
-
-        The set does not depend on boosts above 0.
-        """
-        words = _boosts(keywords)
-        every = to_array(self.retrieved([word for word in words if words[word]]))
-        scores = self._scorer.scores(self._numbered(words), every)
-        kept = to_array(self.retrieved(words))
-        return kept, scores if kept.size == every.size else scores[np.isin(every, kept)]
-
     def search(self, keywords: _Keywords, size: int = 10) -> Ranking:
         """The `size` best of the retrieved set by BM25, equal scores by id."""
         words = _boosts(keywords)
-        if _without(words):
-            dense, scores = self.scores(words)
-            best = _top(scores, size)
-            return Ranking(dense[best], scores[best], dense.size, self._postings.ids)
+        kept, without = self.retrieved(words), _without(words)
         bitmaps = {self._number(word): self._cached_bitmap(word) for word in words}
-        dense, scores = self._scorer.best(self._numbered(words), bitmaps, size)
-        return Ranking(dense, scores, len(self.retrieved(words)), self._postings.ids)
+        most = len(self) if without else size
+        dense, scores = self._scorer.best(self._numbered(words), bitmaps, most)
+        if without:
+            inside = np.isin(dense, to_array(kept))
+            dense, scores = dense[inside][: max(0, size)], scores[inside][: max(0, size)]
+        return Ranking(dense, scores, len(kept), self._postings.ids)
 
     def explain(self, keywords: _Keywords, entity: str) -> dict[str, float]:
         """Each keyword that the entity has, with its part of the score (a float32 value).
@@ -272,21 +262,6 @@ class Scorer:
             formulas.norm_table(bm25, avgdl) if self.entities else np.zeros(256, np.float32)
         )
         self._scratch = threading.local()
-
-    def scores(
-        self, boosts: Mapping[int, float], entities: NDArray[np.uint32]
-    ) -> NDArray[np.float32]:
-        """Scores of `entities`, which must be the whole set that the keywords of
-        `boosts` retrieve.
-        """
-        plan = self._plan(boosts)
-        with self._sums() as sums:
-            for term, table in zip(plan.terms, plan.tables, strict=True):
-                self._add(sums, table, self._postings.entities_of(term))
-            at = entities.astype(np.intp)
-            scores = sums.take(at).astype(np.float32)
-            sums[at] = 0
-        return scores
 
     def best(
         self, boosts: Mapping[int, float], bitmaps: Mapping[int, BitMap], size: int
