@@ -27,6 +27,7 @@ from indexers.generators.statistical.ranking.features import (
     FEW_FEATURES,
 )
 from indexers.generators.statistical.storage import open_artefact, save
+from tests.shops import sample_part
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 
@@ -73,6 +74,11 @@ def test_points_have_length_one_and_are_kept(
     again = Encoder(str(model), Store(tmp_path))
     monkeypatch.setattr(module, "_by_onnx", None)
     assert (again.points(texts) == found).all(), "nothing is encoded again"
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return sample_part(120)
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +163,6 @@ def away(name: str, _files: Sequence[str]) -> Path:
     raise ServiceError(f"{name} can't be reached.")
 
 
-@pytest.mark.slow
 def test_auto_is_chosen_once_and_kept_in_the_store(
     hub: list[str], model: Path, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 
-from cogr.records import Dataset, Item
+from cogr.records import Item
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.ranking.features import FEATURES, candidates
 from indexers.generators.statistical.ranking.text_index import TextIndex
@@ -55,25 +54,6 @@ def test_titles_spelled_like_the_query_are_candidates() -> None:
     sources = TrainingQueries(index, ["nummer 3"], one)
     for text, wanted in (("wandschrankes", {2, 3}), ("hängeschrank küchenschrankmöbel", {0, 1})):
         assert wanted <= {*candidates(sources, index.batch([text])).item.tolist()}
-
-
-def test_few_training_queries_have_a_feature_more_and_deeper_candidates(
-    dataset: Dataset, artefact: Artefact, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sources, index = artefact.sources, artefact.index
-    batch = index.batch([query.text for query in dataset.queries["test"][:5]])
-    few = candidates(sources, batch)
-    monkeypatch.setattr(sources, "few", False)
-    many = candidates(sources, batch)
-    size = index.n_items
-    common, at, same = np.intersect1d(
-        few.query * size + few.item, many.query * size + many.item, return_indices=True
-    )
-    assert common.size == many.item.size < few.item.size
-    assert np.array_equal(few.x[at, : len(FEATURES)], many.x[same])
-    best = few.x[:, len(FEATURES)]
-    assert few.x.shape[1] == many.x.shape[1] + 1
-    assert 0.5 < best.max() <= 1.001
 
 
 def test_bm25_is_the_published_formula() -> None:
