@@ -88,27 +88,25 @@ class Dataset:
     """A loaded data set. It has all items; queries are split.
 
     Attributes:
-        items: every item, in the order of the source. Their extra fields are not part of the hash.
+        items: every item, in the order of the source.
         queries: queries by split, in the order of the source. Only queries with at least one
             relevant item.
         relevant: query id -> ids of its relevant items (binary, after the threshold), items of the
             universe only.
         judged: query id -> item id -> grade, for judged-only metrics; every judgement of a known
             item by a query of a split.
-        dataset_hash: sha256 over items, queries, splits and labels; names the data in manifests.
+        dataset_hash: sha256 over all of these but items' extra fields; names the data in manifests.
         notes: counts of left-out records by reason, e.g. {"judgements of unknown items": 1}.
         unlabelled: queries without a relevant item, such as frequent ones of a log. They get
-            keywords, but are not used for training and evaluation. Not part of the hash.
-        updated: side -> id -> time of the entity's last change, where the source has it. Not part
-            of the hash.
+            keywords, but are not used for training and evaluation.
+        updated: side -> id -> time of the entity's last change, where the source has it.
         unread: what nothing reads of the source -> how many records have it: fields of items, those
-            of others ("labels' rating"), and files (1). Not part of the hash.
+            of others ("labels' rating"), and files (1).
         lineage: the origin of the labels (source, files, filters, judge, date) from the file
-            lineage.json beside the data. Goes into manifests. Not part of the hash.
+            lineage.json beside the data. Goes into manifests.
         pair_signals: column -> query id -> item id -> a number above 0, such as clicks; of known
-            queries, labelled or not, and known items. Not part of the hash.
-        new: ids of the items that the labels cannot know, because they are younger. Not part of the
-            hash.
+            queries, labelled or not, and known items.
+        new: ids of the items that the labels cannot know, because they are younger.
     """
 
     name: str

@@ -314,24 +314,11 @@ class Snapshot:
         note = self.manifest.notes.get(RULES)
         return open_snapshot(self.store, note["base"]) if note else self
 
-    def batches(
-        self, columns: Sequence[str] | None = None, *, encoded: bool = False
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows as Arrow batches in id order, streaming; all columns, or only these.
-
-        Args:
-            encoded: keep keywords dictionary-encoded, as in the file; read in half the time.
-        """
-        numbered = ["keywords.list.element"] if encoded else None
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow batches in id order, streaming; all columns, or only these."""
         with self._opened() as file:
-            rows = pq.ParquetFile(file, read_dictionary=numbered)
-            # Arrow joins no row groups, since each has its own dictionary.
-            for group in range(rows.num_row_groups):
-                # Without this, Arrow's threads may still hold the file when the process ends, which
-                # would abort it.
-                yield from rows.iter_batches(
-                    ROWS, row_groups=[group], columns=columns, use_threads=False
-                )
+            # Arrow's threads might still hold the file when the process ends, which would abort it.
+            yield from pq.ParquetFile(file).iter_batches(ROWS, columns=columns, use_threads=False)
 
     def _opened(self) -> IO[bytes]:
         try:
@@ -373,9 +360,8 @@ class Snapshot:
             yield from rows_of(batch)
 
     def _sample(self, numbers: Collection[int]) -> Iterator[pa.RecordBatch]:
-        # The whole file is read, but little of it decoded.
         wanted, start = np.sort(np.fromiter(numbers, np.int64, len(numbers))), 0
-        for batch in self.batches(encoded=True):
+        for batch in self.batches():
             end = start + len(batch)
             here = wanted[slice(*np.searchsorted(wanted, (start, end)))] - start
             yield batch.take(

@@ -36,7 +36,7 @@ def opened(store: Store, dataset: Dataset, item: Snapshot, *overrides: str) -> W
     return workspace
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.dictionaries(st.sampled_from(IDS[:3]), word_lists, min_size=1),
     st.lists(st.tuples(word_lists, st.sets(st.sampled_from(IDS), min_size=1), weights), min_size=1),

@@ -8,7 +8,6 @@ import itertools
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks.compare import (
@@ -16,7 +15,6 @@ from benchmarks.compare import (
     NotRunError,
     dense,
     dsi,
-    policies,
     trained,
 )
 from benchmarks.compare.dense import bm25_negatives, examples, mined_negatives
@@ -110,31 +108,6 @@ def test_no_identifier_begins_another_one() -> None:
     for tokens in trie.tokens.values():
         assert all(token in trie.after(tokens[:at]) for at, token in enumerate(tokens))
         assert trie.after(tokens) == [1]
-
-
-# Rewards of policies
-
-
-@pytest.mark.parametrize("method", ["deepretrieval", "quester"])
-def test_the_reward_of_a_rewrite_is_how_bm25_ranks(work: Path, method: str) -> None:
-    task, policy = task_of(work, {}), METHODS[method]()
-    query, lexical = task.dataset.require("train")[0], policies.Lexical(task.dataset.items)
-    relevant = task.dataset.relevant[query.id]
-    titles = [item.title for item in task.dataset.items if item.id in relevant][:5]
-
-    def score(*words: str) -> float:
-        return policy.score(task, lexical, query, words)  # type: ignore[attr-defined]
-
-    assert 0 <= score() < score(*titles) <= 1
-    assert score(*(f"word {n}" for n in range(99))) == 0.0
-    if method == "quester":
-        assert score("nothing has this") == 0.0
-        assert 0 < score(titles[0]) < score(titles[0], titles[0]), "of equal rankings"
-    else:
-        found = policy.search(lexical, (query.text, titles), 100)  # type: ignore[attr-defined]
-        dcg = sum((id_ in relevant) / np.log2(rank + 2) for rank, (id_, _) in enumerate(found))
-        ideal = sum(1 / np.log2(rank + 2) for rank in range(len(relevant)))
-        assert score(*titles) == pytest.approx(dcg / ideal)
 
 
 # What can't run
