@@ -53,13 +53,8 @@ class Baseline:
 
 
 def bm25(dataset: Dataset, split: Split, cutoff: int | None = None) -> Baseline:
-    """BM25 over words, its sets cut at the number of items that maximises macro F1 on
-    the training queries.
-
-    Args:
-        cutoff: the number, where it is known already.
-
-    Raises DataError when the split or the training split is empty.
+    """BM25 over words, its sets cut at the number of items that maximises macro F1 on the training
+    queries, or at a known one. Raises DataError when the split or the training split is empty.
     """
     train, asked = dataset.require("train"), dataset.require(split)
     lexical = Lexical(dataset.items)
@@ -150,14 +145,9 @@ def evaluate(
     split: Split,
     backend: Backend | None = None,
 ) -> Evaluation:
-    """P, R and F1 of the full retrieved set, and rank metrics, on one split.
-
-    Args:
-        backend: where to search, that of the workspace by default.
-
-    Raises:
-        DataError: the split is empty.
-        SnapshotError: the snapshots don't fit one another, or lack a query of the split.
+    """P, R and F1 of the full retrieved set, and rank metrics, on one split, searched in the
+    workspace's backend or another one. Raises DataError where the split is empty, SnapshotError
+    where the snapshots don't fit one another, or lack a query of the split.
     """
     check_side(item.id, "item")
     check_side(query.id, "query")

@@ -108,17 +108,8 @@ def run_demo(
     report.html. What is finished stays in the folder, also after an error. Returns the result for
     JSON, with the files that were written, and for people.
 
-    Args:
-        backend: where the shop is indexed.
-        out: folder for configuration, data, snapshots, the training run, summary.json and
-            report.html.
-        more: `key=value` settings over the sample's own, such as fewer training steps.
-
-    Raises:
-        UserError: the folder belongs to something else or can't be written; a package is missing; a
-            setting is wrong.
-        CheckFailedError: a training stage has collapsed.
-        ServiceError: OpenSearch can't be reached.
+    `more` are `key=value` settings over the sample's own. Raises UserError, CheckFailedError where
+    a training stage has collapsed, and ServiceError.
     """
     config = lay_out(out, backend, more)
     workspace = Workspace.open(config, ())
@@ -151,11 +142,8 @@ def run_demo(
 
 def lay_out(out: Path, backend: str, more: Sequence[str] = ()) -> Path:
     """Put the shop and its configuration into the demo's folder. Returns the configuration's file.
-
-    Raises:
-        UserError: the folder has a configuration that the demo did not write.
-        SettingsError: one of `more` has no value.
-        StorageError: it can't be written.
+    Raises UserError where the folder has a configuration of somebody else, or `more` a key without
+    a value, and StorageError.
     """
     config = out / "cogr.toml"
     values = {**_OWN, "backend": backend, **SAMPLE_SETTINGS, **dict(map(read_flag, more))}
@@ -223,7 +211,7 @@ class Shop:
             logs.say(f"{name}: items and queries")
             self._add_pair(generated_pair(self.workspace, name, (SPLIT,)), began)
         # What an earlier demo has trained is not trained again.
-        for done in train_sample(self._config, lambda t: logs.say(t.replace("round 0", "sft"))):
+        for done in train_sample(self._config, logs.say):
             began = time.monotonic() - sum(stage.seconds for stage in done.stages)
             rejected = done.reason if done.verdict == "rejected" else ""
             self._add_pair(of_round(done), began, rejected)

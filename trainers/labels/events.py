@@ -168,12 +168,9 @@ text out.
 def read_click_counts(
     paths: Sequence[Path], rules: ClickRules, canonical: Canonical, folder: Path | None = None
 ) -> ClickCounts:
-    """Read logs and count impressions and clicks.
-
-    Raises:
-        DataError: a file is not there or can't be read, too many lines are not records, no search
-            shows any item.
-        MissingExtraError: without the extra `data`.
+    """Read logs and count impressions and clicks. Raises DataError where a file can't be read, too
+    many lines are not records, or no search shows any item; MissingExtraError without the extra
+    `data`.
     """
     with database(folder) as con:
         reading = _Reading(con, rules)

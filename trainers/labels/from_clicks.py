@@ -89,11 +89,9 @@ def labels_from_clicks(
     """Read logs of UBI records, or with `access` those of a web server; estimate relevance, write
     `queries.jsonl`, `labels.jsonl`, `lineage.json`.
 
-    Raises:
-        DataError: a log can't be read, lacks what the model needs, or gives no label; or the folder
-            has labels already.
-        SettingsError: `access` has no pattern of items.
-        MissingExtraError: without the extra `data`.
+    Raises DataError where a log can't be read, lacks what the model needs, or gives no label, or
+    the folder has labels already; SettingsError where `access` has no pattern of items;
+    MissingExtraError without the extra `data`.
     """
     check_free(folder, replace=replace)
     started = time.monotonic()

@@ -88,16 +88,12 @@ def parse_grade(text: str) -> int | None:
 
 
 class Judge:
-    """The questions of one call, and their answers.
+    """The questions of one call, and their answers: of the `queries` most frequent queries, and of
+    `known` pairs that people judged, to measure agreement. `generator` names one that reads
+    prompts; that of the query side by default.
 
-    Args:
-        queries: how many of the most frequent queries to judge.
-        known: pairs that people judged, asked too, to measure agreement.
-        generator: the name of one that reads prompts; that of the query side by default.
-
-    Raises:
-        GeneratorError: the generator is not a language model, or can't be set up.
-        DataError: the data set has no queries.
+    Raises GeneratorError where it is not a language model, or can't be set up; DataError for a data
+    set without queries.
     """
 
     def __init__(

@@ -29,12 +29,11 @@ from trainers.training.contest import (
     contenders,
     known_baselines,
     measured_baselines,
-    round_name,
     rounds_table,
     serving_of,
 )
 from trainers.training.grpo import text_of
-from trainers.training.rounds import Run, with_dev
+from trainers.training.rounds import Run, round_name, with_dev
 
 _SAMPLED = 8
 """How many completions of each side are shown."""
@@ -154,12 +153,8 @@ def write_report(
     file: Path,
     say: Say = lambda _: None,
 ) -> None:
-    """Write a run's report, replacing the file atomically.
-
-    Raises:
-        MissingExtraError: without the extra `report`.
-        TrainingError: the run has no finished round.
-        StorageError: the file can't be written.
+    """Write a run's report, replacing the file atomically. Raises MissingExtraError without the
+    extra `report`, TrainingError where the run has no finished round, StorageError.
     """
     check_extra()
     write_page(file, "trainers.report", **_values(Facts(workspace, run, say)))

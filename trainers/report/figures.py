@@ -18,7 +18,7 @@ from matplotlib.style import context
 
 from cogr.records import SIDES
 from trainers.report import Facts
-from trainers.training.contest import round_name
+from trainers.training.rounds import round_name
 
 _SIZE = (6.1, 3.9)
 """Inches, near the width of a paper's text."""

@@ -36,7 +36,7 @@ from indexers.tables import Table
 from indexers.workspace import Workspace
 from trainers.evaluation import bm25, split_figures
 from trainers.training.building import Build, build_snapshot
-from trainers.training.rounds import Round, Run, State, dev_f1, is_set_apart
+from trainers.training.rounds import Round, Run, State, dev_f1, is_set_apart, round_name
 
 STATISTICAL = "statistical"
 EVIDENCE_ROUNDS = 2
@@ -86,11 +86,6 @@ class Choice:
             f"standard error of {self.highest.error_beside(self.chosen):.3f} above, and the "
             "simpler pair is taken"
         )
-
-
-def round_name(number: int) -> str:
-    """What a round is called for people: sft for 0, then round 1."""
-    return f"round {number}" if number else "sft"
 
 
 def of_round(done: Round) -> Contender:
@@ -272,17 +267,9 @@ def publish_pair(
     gate: bool = True,
     held_out: Contender | None = None,
 ) -> None:
-    """Push both snapshots of a pair, verify them, and let it serve.
-
-    Args:
-        gate: as of `indexers.release.release`.
-        held_out: the same pair fitted without the dev labels; its dev F1 is used for a pair that
-            has learned them.
-
-    Raises:
-        CheckFailedError: the gate says no, too many entities of the pair were set aside, or a
-            pushed index differs from its snapshot; what serves stays.
-        ServiceError: the service can't be reached; the same command goes on.
+    """Push both snapshots of a pair, verify them, and let it serve; gate and errors are those of
+    `indexers.release.release`. `held_out` is the same pair fitted without the dev labels: its dev
+    F1 is used for a pair that has learned them.
     """
     release(
         workspace,

@@ -8,7 +8,6 @@ the state when they are done. The driver reads the state to know which stage is 
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,10 +21,10 @@ from cogr.errors import (
     TrainingError,
     UserError,
 )
-from cogr.records import SIDES, Say
+from cogr.records import Say
 from indexers.generators.statistical.generator import DISTILLED
 from indexers.telemetry import prometheus
-from indexers.telemetry.prometheus import stage as recorded
+from indexers.telemetry.prometheus import STAGE_SECONDS
 from indexers.workspace import Workspace
 from trainers.training.contest import (
     STATISTICAL,
@@ -41,18 +40,17 @@ from trainers.training.contest import (
     serving_of,
     to_serve,
 )
-from trainers.training.rounds import Round, Run, StageName, State, judged_by, with_dev
+from trainers.training.rounds import Round, Run, StageName, State, judged_by, round_name, with_dev
 from trainers.training.stage import (
     OUT_OF_MEMORY,
     SHARED,
     Launcher,
-    Poll,
     StageFailure,
     error_file,
+    side_of,
     stages_of_start,
 )
 
-_LOOK_SECONDS = 0.1
 MAX_RETRIES = 4
 _BY_STATUS: dict[int, type[CogrError]] = {1: CheckFailedError, 2: TrainingError, 3: ServiceError}
 
@@ -90,12 +88,9 @@ class Driver:
 
     def reach(self, rounds: int | None) -> Round:
         """Do SFT where it is not done, then rounds until the run has so many (None: one more than
-        it has). Returns the last one.
-
-        Raises:
-            TrainingError: a stage failed.
-            CheckFailedError: a pretrained pair finds no more than text search after SFT
-                (`check_start`; not by the paper's rules).
+        it has). Returns the last one. Raises TrainingError where a stage failed, and
+        CheckFailedError where a pretrained pair finds no more than text search after SFT
+        (`check_start`; not by the paper's rules).
         """
         if rounds is None:
             rounds = self.run.state().rounds_done + 1
@@ -131,14 +126,9 @@ class Driver:
         return RunStatus(serving_of(self.workspace, known), choice)
 
     def publish(self, name: str | None, *, gate: bool) -> Contender:
-        """Let a pair of the run serve: the named one, or the one of `choice`.
-
-        Args:
-            name: statistical, distilled, sft or the number of a round.
-
-        Raises:
-            TrainingError: no such pair, or no dev queries to choose by.
-            CheckFailedError, ServiceError: as `publish_pair` does.
+        """Let a pair of the run serve: the named one (statistical, distilled, sft or the number of
+        a round), or the one of `choice`. Raises TrainingError where there is no such pair, or no
+        dev queries to choose by, and as `publish_pair` does.
         """
         with self._locked("cogr-train publish"):
             pair, known = to_serve(self.workspace, self._named(name)), known_baselines(self.run)
@@ -186,8 +176,8 @@ class Driver:
                 failure = self._process(current, retries)
             except KeyboardInterrupt:
                 self._say(
-                    f"{self._under_way(current)} of round {current.number} was interrupted: the "
-                    "same command repeats it and continues."
+                    f"{self._under_way(current)} of {round_name(current.number)} was interrupted: "
+                    "the same command repeats it and continues."
                 )
                 raise
             state = self.run.state()
@@ -202,8 +192,7 @@ class Driver:
             retries += 1
 
     def _process(self, current: Round, retries: int) -> StageFailure | None:
-        """Start one process for the next stages of a round, and report which it does. Returns its
-        failure, if any.
+        """Have one process do the next stages of a round. Returns its failure, if any.
 
         Raises KeyboardInterrupt where the process was interrupted.
         """
@@ -212,35 +201,15 @@ class Driver:
         shared = bool(SHARED & set(stages))
         how = (settings.processes, settings.accelerate) if shared else (1, None)
         error_file(self.run).unlink(missing_ok=True)
-        with self._launcher.started(self.run, retries, *how) as poll:
-            for stage in stages:
-                if not self._followed(poll, current.number, stage):
-                    break
-            while (status := poll()) is None:
-                time.sleep(_LOOK_SECONDS)
+        status = self._launcher.run(self.run, retries, *how)
+        for done in self.run.state().rounds[current.number].stages[len(current.stages) :]:
+            STAGE_SECONDS.labels(side_of(done.name), done.name).observe(done.seconds)
         if status == 0:
             return None
         failure = StageFailure.of(self.run) or StageFailure(status=status)
         if failure.status in (INTERRUPTED, -signal.SIGINT):
             raise KeyboardInterrupt
         return failure
-
-    def _followed(self, poll: Poll, number: int, stage: StageName) -> bool:
-        """Report that a stage is under way, and wait until it or its process has ended. Returns
-        whether it is finished.
-        """
-        self._say(f"round {number}, {stage}")
-        side = next((known for known in SIDES if known in stage), "pair")
-        with recorded(stage, side):
-            while not self._is_finished(number, stage):
-                if poll() is not None:
-                    return self._is_finished(number, stage)
-                time.sleep(_LOOK_SECONDS)
-        return True
-
-    def _is_finished(self, number: int, stage: StageName) -> bool:
-        rounds = self.run.state().rounds[number:]
-        return bool(rounds) and rounds[0].stage(stage) is not None
 
     def _under_way(self, current: Round) -> StageName:
         rounds = self.run.state().rounds[current.number :]

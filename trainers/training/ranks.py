@@ -94,13 +94,9 @@ def take_one_gpu() -> None:
 
 
 def launch(count: int, arguments: Sequence[str], file: str = "") -> int:
-    """Start processes of a stage and wait for them.
-
-    Args:
-        file: accelerate's configuration file, such as FSDP's; "" for copies of all weights.
-
-    Returns:
-        0, or the exit status of the first process that failed, negative for a signal.
+    """Start processes of a stage and wait for them; `file` is accelerate's configuration, such as
+    FSDP's, or "" for copies of all weights. Returns 0, or the exit status of the first process that
+    failed, negative for a signal.
     """
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

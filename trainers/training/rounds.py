@@ -60,6 +60,11 @@ ROUND_STAGES: tuple[StageName, ...] = (
 _FORMAT = 1
 
 
+def round_name(number: int) -> str:
+    """What a round is called for people: sft for 0, then round 1."""
+    return f"round {number}" if number else "sft"
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -415,12 +420,8 @@ def open_run(workspace: Workspace, name: str) -> Run:
 
 
 def create(workspace: Workspace, name: str = DEFAULT_RUN) -> Run:
-    """Begin a run: freeze data hash and settings into its folder. An existing run with the same
-    ones is returned.
-
-    Raises:
-        TrainingError: a run of that name with other data or settings.
-        StorageError: the store is full, read-only, or not on a local disk.
+    """Begin a run: freeze data hash and settings into its folder. A run that is there is returned.
+    Raises TrainingError where that has other data or settings, and StorageError.
     """
     run = _named(workspace.store, name)
     if run.exists:

@@ -194,11 +194,8 @@ def run_sft(
     retries: int = 0,
 ) -> TrainedModel:
     """Train on prompts and their keyword sets, and return the model. Step figures go to `path`,
-    checkpoints to `folder`.
-
-    Raises:
-        TrainingError: the loss is NaN or infinite, or the batches don't divide.
-        DataError: every example is longer than the model's context.
+    checkpoints to `folder`. Raises TrainingError where the loss is no number or the batches don't
+    divide, DataError where every example is longer than the model's context.
     """
     from datasets import Dataset
     from trl import SFTTrainer

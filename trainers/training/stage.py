@@ -29,11 +29,12 @@ from pathlib import Path
 from typing import Any
 
 from cogr.errors import INTERRUPTED, CogrError, LockedError
-from cogr.records import Side
+from cogr.records import SIDES, Side
 from cogr.settings.training import TrainingSettings
 from cogr.store import Store, storage_errors
 from indexers.generators.model_folders import is_out_of_memory
 from indexers.telemetry import logs
+from indexers.telemetry.prometheus import stage as recorded
 from indexers.workspace import Workspace
 from trainers.evaluation import split_figures
 from trainers.training import ranks
@@ -48,6 +49,7 @@ from trainers.training.rounds import (
     StageRecord,
     State,
     open_run,
+    round_name,
     verdict,
     with_dev,
 )
@@ -62,10 +64,6 @@ _LOOK_SECONDS = 0.1
 
 
 # The command's side
-
-
-Poll = Callable[[], int | None]
-"""Exit status of a process that does stages, negative for a signal; None while it runs."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +101,13 @@ class Launcher:
         module = several if processes > 1 or accelerate else [ranks.STAGE]
         return [sys.executable, "-m", *module, *config, *overrides, *own]
 
-    @contextmanager
-    def started(self, run: Run, *how: Any) -> Iterator[Poll]:
-        """Start a process that does stages; `how` are the arguments of `command` after the run. At
-        the end of the block it is killed if it still runs.
+    def run(self, run: Run, *how: Any) -> int:
+        """Do stages in a process; `how` are the arguments of `command` after the run. Returns its
+        exit status, negative for a signal.
 
-        Its standard output is our standard error. It is also killed when this process ends, however
-        that happens. It has its own process group, so that Ctrl-C reaches only this process.
+        Its standard output is our standard error. It is killed when this process is interrupted or
+        ends, however that happens. It has its own process group, so that Ctrl-C reaches only this
+        process.
         """
         parent = os.getpid()
         process = subprocess.Popen(
@@ -119,7 +117,7 @@ class Launcher:
             preexec_fn=lambda: ranks.die_with(parent),
         )
         try:
-            yield process.poll
+            return process.wait()
         finally:
             if process.poll() is None:
                 with suppress(ProcessLookupError):
@@ -132,13 +130,13 @@ class ForkingLauncher(Launcher):
     round of a very small model. Without a GPU, and for one process at a time.
     """
 
-    @contextmanager
-    def started(self, run: Run, retries: int = 0, *_: Any) -> Iterator[Poll]:
-        """As `Launcher.started`, but by a fork of the server of `forks`."""
+    def run(self, run: Run, retries: int = 0, *_: Any) -> int:
+        """As `Launcher.run`, but by a fork of the server of `forks`."""
         process = forks().Process(target=_forked, args=(self.command(run.name, retries)[3:],))
         process.start()
         try:
-            yield lambda: process.exitcode
+            process.join()
+            return process.exitcode or 0
         finally:
             process.kill()
             process.join()
@@ -230,7 +228,7 @@ def do_stages(workspace: Workspace, run: Run, retries: int) -> int:
 
 
 def do_next(workspace: Workspace, run: Run, retries: int) -> None:
-    """Do the stage that is next and put it into the state."""
+    """Say which stage is next, do it, and put it into the state."""
     state = run.state()
     say = logs.say if ranks.is_first() else lambda _: None  # Each message appears once.
     assert state.unfinished is not None
@@ -242,8 +240,10 @@ def do_next(workspace: Workspace, run: Run, retries: int) -> None:
             WORK[name](inputs)
         _wait_while(run, state)
         return
+    say(f"{round_name(inputs.round.number)}, {name}")
     started = time.monotonic()
-    wrote = WORK[name](inputs)
+    with recorded(name, side_of(name)):
+        wrote = WORK[name](inputs)
     gc.collect()  # A trainer is part of a reference cycle, so only this frees its model.
     seconds = round(time.monotonic() - started, 2)
     record = StageRecord(name=name, output=wrote.output, seconds=seconds, notes=wrote.notes)
@@ -277,6 +277,11 @@ def evaluate_round(inputs: Inputs) -> Wrote:
     """P, R and F1 of the round's pair on every split that has queries."""
     round_ = inputs.round
     return Wrote("", split_figures(inputs.workspace, round_.items, round_.queries))
+
+
+def side_of(stage: StageName) -> str:
+    """The side that a stage trains or writes; "pair" for both."""
+    return next((side for side in SIDES if side in stage), "pair")
 
 
 WORK: Mapping[StageName, Callable[[Inputs], Wrote]] = {

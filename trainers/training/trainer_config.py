@@ -27,15 +27,8 @@ COMPLETIONS_AT_ONCE = 8
 
 
 def check_settings(workspace: Workspace) -> None:
-    """Refuse a configuration that can't train; one sentence each.
-
-    Raises:
-        TrainingError: generations, batches, budgets, adapters.
-        StorageError: a store that is not on a local disk.
-        SettingsError: a reward that can't be imported, item keywords from a model that can't write
-            any, vLLM or GPUs that are not here.
-        DataError: no training query has a relevant item.
-        MissingExtraError: torch, transformers or trl is not installed.
+    """Refuse a configuration that can't train. Raises TrainingError, SettingsError, StorageError,
+    DataError or MissingExtraError, one sentence each.
     """
     training, k_max = workspace.settings.training, workspace.settings.keywords.k_max
     for package in ("torch", "transformers", "trl"):

@@ -114,7 +114,6 @@ def test_the_demo(shown: Shown) -> None:
     told = f"{serving} serves, chosen on dev: F1 0."
     for text in (*SEARCHES, *NAMES, "matched", "an item", told):
         assert text in ended.out
-    assert "round 2, train-item" in ended.err
     assert "Loading weights" not in ended.err
     assert "cogr-index search -c .demo/cogr.toml" in ended.err
     assert "2 rounds after SFT" in (shown.folder / ".demo/report.html").read_text("utf-8")

@@ -19,7 +19,7 @@ import pytest
 from cogr.store import Store
 from tests.shops import write_sample_part
 from tests.trainers.shop import Shop, learned, whole
-from trainers.training.rounds import Run
+from trainers.training.rounds import Run, round_name
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -60,7 +60,7 @@ class Commands:
             time.sleep(self._draw.uniform(0, 4))
             process.kill()
         for line in process.stderr:
-            if line.startswith("round "):
+            if line.startswith(("sft, ", "round ")):
                 self.began.append(line.strip())
                 if len(self.began) == stages:
                     time.sleep(self._draw.uniform(0, 1.5))
@@ -72,7 +72,7 @@ class Commands:
     def finished(self) -> list[str]:
         """The stages that the state knows, as the command says them."""
         rounds = self.run.state().rounds
-        return [f"round {done.number}, {one.name}" for done in rounds for one in done.stages]
+        return [f"{round_name(one.number)}, {of.name}" for one in rounds for of in one.stages]
 
     def processes(self) -> list[str]:
         """Command lines of everything that still runs."""
@@ -145,11 +145,11 @@ def test_an_interrupt_of_the_group_ends_everything_and_says_how_to_go_on(tmp_pat
     said = []
     for line in process.stderr:
         said.append(line.strip())
-        if line.startswith("round 0, train-query"):
+        if line.startswith("sft, train-query"):
             os.killpg(process.pid, signal.SIGINT)
     assert process.wait() == 130, said
     assert said[-2:] == [
-        "train-query of round 0 was interrupted: the same command repeats it and continues.",
+        "train-query of sft was interrupted: the same command repeats it and continues.",
         "Interrupted.",
     ]
     assert not any("Traceback" in line for line in said)
