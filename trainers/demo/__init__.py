@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -199,28 +199,25 @@ class Shop:
     def measure(self) -> Choice:
         """Measure all rows, and let the pair serve that is chosen on dev."""
         forks()  # What training imports is loaded while the first rows are measured.
-        choice = self._rows()
-        self._serve(choice.chosen)
-        return choice
-
-    def _rows(self) -> Choice:
         dataset, began = self.workspace.dataset, time.monotonic()
-        self._add("bm25", evaluation.bm25(dataset, SPLIT).row(dataset, SPLIT), began)
+        words = evaluation.bm25(dataset, SPLIT).row(dataset, SPLIT)
+        self._add(Contender("bm25", "", "", {SPLIT: words}), began)
         for name in GENERATORS:
             began = time.monotonic()
             logs.say(f"{name}: items and queries")
-            self._add_pair(generated_pair(self.workspace, name, (SPLIT,)), began)
+            self._add(generated_pair(self.workspace, name, (SPLIT,)), began)
         # What an earlier demo has trained is not trained again.
         for done in train_sample(self._config, logs.say):
             began = time.monotonic() - sum(stage.seconds for stage in done.stages)
             rejected = done.reason if done.verdict == "rejected" else ""
-            self._add_pair(of_round(done), began, rejected)
+            self._add(of_round(done), began, rejected)
         began = time.monotonic()
         beside = measured_baselines(self.workspace, self.run, logs.say)
         choice = choose(contenders(self.run.state(), beside))
         assert beside.distilled is not None, "rounds are finished"
         assert choice is not None, "the sample shop has dev queries"
-        self._add_pair(beside.distilled, began)
+        self._add(beside.distilled, began)
+        self._serve(choice.chosen)
         return choice
 
     def table(self, choice: Choice) -> Table:
@@ -234,15 +231,13 @@ class Shop:
         notes.append(f"{choice.chosen.name} serves, chosen on dev: {choice.reason()}.\n")
         return Table("The sample shop, 50 test queries", rows, notes)
 
-    def _add(self, name: str, figures: Mapping[str, Any], began: float, **more: Any) -> None:
-        row = {"name": name, "rejected": "", "keywords_per_item": None, **more}
+    def _add(self, pair: Contender, began: float, rejected: str = "") -> None:
+        figures = pair.figures[SPLIT]
+        row: dict[str, Any] = {"name": pair.name, "items": pair.items, "queries": pair.queries}
+        row |= {"rejected": rejected, "keywords_per_item": None}
         row |= {key: round(float(figures[key]), 4) for key in _FIGURES if key in figures}
         self.rows.append({**row, "seconds": round(time.monotonic() - began, 3)})
-        logs.say(f"{name}: F1 {row['f1']:.3f}")
-
-    def _add_pair(self, pair: Contender, began: float, rejected: str = "") -> None:
-        own = {"items": pair.items, "queries": pair.queries, "rejected": rejected}
-        self._add(pair.name, pair.figures[SPLIT], began, **own)
+        logs.say(f"{pair.name}: F1 {figures['f1']:.3f}")
 
     def _serve(self, pair: Contender) -> None:
         """Publish a pair, and measure it as it serves."""
@@ -251,7 +246,7 @@ class Shop:
         item, query = (workspace.serving(side) for side in ("item", "query"))
         evaluated = evaluation.evaluate(workspace, item, query, SPLIT)
         served = Contender(f"serves: {pair.name}", item.id, query.id, {SPLIT: evaluated.as_dict()})
-        self._add_pair(served, began)
+        self._add(served, began)
 
 
 def _spelled(value: Any, digits: int) -> str:

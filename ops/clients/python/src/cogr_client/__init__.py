@@ -1,8 +1,5 @@
 """A client of the CoGR query expander and of the OpenSearch index behind it: `Client`, and
-`AsyncClient` for asyncio.
-
-What they share are coroutines. Those of the blocking client never wait for one another, so that a
-single step runs each to its end.
+`AsyncClient` for asyncio. They share all but the sending.
 """
 
 from __future__ import annotations
@@ -10,9 +7,9 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 import httpx
 
@@ -137,7 +134,6 @@ def _hit(source: Mapping[str, Any], sort: Sequence[Any], hit: Mapping[str, Any])
 
 TIER = 1024
 """The score that the template adds to every item of the set."""
-T = TypeVar("T")
 _Answer = httpx.Response | httpx.RequestError
 MAX_TEXT = 512
 """Most characters of a text that are searched."""
@@ -170,11 +166,10 @@ class SearchOptions(TypedDict, total=False):
 
 
 class _Requests:
+    """The requests of both clients, and what the answers mean."""
+
     _http: Any
     _connect: Callable[..., Any]
-
-    async def _post(self, request: Mapping[str, Any]) -> _Answer:
-        raise NotImplementedError
 
     def __init__(
         self,
@@ -195,24 +190,14 @@ class _Requests:
         self._opensearch, self._prefix = opensearch, prefix
         self._http = type(self)._connect(verify=verify)
 
-    async def _expanding(self, query: str) -> Expansion:
-        said = _said(await self._post({**self._asking, "json": {"query": query}}))
-        try:
-            return Expansion.read(said)
-        except (KeyError, TypeError):
-            return Expansion.fallback(query)
+    def _expand(self, query: str) -> dict[str, Any]:
+        return {**self._asking, "json": {"query": query}}
 
-    async def _finding(self, query: str, options: SearchOptions) -> Found:
+    def _checked(self, options: Mapping[str, Any]) -> str:
         _check_options(options)
         if self._opensearch is None:
             raise SearchError("this client has no address of OpenSearch; give one to search")
-        expansion = await self._expanding(query)
-        answer = await self._post(self._search(self._opensearch, query, options, expansion))
-        if isinstance(answer, httpx.RequestError):
-            raise SearchError(f"OpenSearch can't be reached: {answer}") from answer
-        if answer.status_code != httpx.codes.OK:
-            raise SearchError(f"OpenSearch refuses: {_refusal(answer)}")
-        return Found.read(_json(answer), expansion)
+        return self._opensearch
 
     def _search(
         self, opensearch: str, query: str, options: SearchOptions, expansion: Expansion
@@ -263,16 +248,17 @@ class Client(_Requests):
         """Keywords of a query; the query alone when the expander can't be reached. Raises
         RefusedError.
         """
-        return _run(self._expanding(query))
+        return _expansion(query, self._post(self._expand(query)))
 
     def search(self, query: str, **options: Unpack[SearchOptions]) -> Found:
         """Expand and search.
 
         Raises SearchError, RefusedError, and TypeError for an unknown option.
         """
-        return _run(self._finding(query, options))
+        opensearch, expansion = self._checked(options), self.expand(query)
+        return _found(expansion, self._post(self._search(opensearch, query, options, expansion)))
 
-    async def _post(self, request: Mapping[str, Any]) -> _Answer:
+    def _post(self, request: Mapping[str, Any]) -> _Answer:
         try:
             return self._http.post(**request)
         except httpx.RequestError as error:
@@ -300,11 +286,13 @@ class AsyncClient(_Requests):
 
     async def expand(self, query: str) -> Expansion:
         """As `Client.expand`."""
-        return await self._expanding(query)
+        return _expansion(query, await self._post(self._expand(query)))
 
     async def search(self, query: str, **options: Unpack[SearchOptions]) -> Found:
         """As `Client.search`."""
-        return await self._finding(query, options)
+        opensearch, expansion = self._checked(options), await self.expand(query)
+        request = self._search(opensearch, query, options, expansion)
+        return _found(expansion, await self._post(request))
 
     async def _post(self, request: Mapping[str, Any]) -> _Answer:
         try:
@@ -313,12 +301,20 @@ class AsyncClient(_Requests):
             return error
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
+def _expansion(query: str, answer: _Answer) -> Expansion:
+    said = _said(answer)
     try:
-        work.send(None)
-    except StopIteration as ended:
-        return ended.value  # type: ignore[no-any-return]
-    raise RuntimeError("the blocking client waits for nothing")
+        return Expansion.read(said)
+    except (KeyError, TypeError):
+        return Expansion.fallback(query)
+
+
+def _found(expansion: Expansion, answer: _Answer) -> Found:
+    if isinstance(answer, httpx.RequestError):
+        raise SearchError(f"OpenSearch can't be reached: {answer}") from answer
+    if answer.status_code != httpx.codes.OK:
+        raise SearchError(f"OpenSearch refuses: {_refusal(answer)}")
+    return Found.read(_json(answer), expansion)
 
 
 def _parameters(query: str, expansion: Expansion, options: SearchOptions) -> dict[str, Any]:
