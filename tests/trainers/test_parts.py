@@ -20,12 +20,12 @@ MIN_PRECISION = {"numbers": 0.95, "sizes": 0.95, "names": 0.85}
 
 
 @pytest.mark.slow
-def test_the_set_is_precise_for_numbers_sizes_and_names_of_parts(tmp_path: Path) -> None:
+def test_the_set_is_precise_for_numbers_sizes_and_names_of_5000_parts(tmp_path: Path) -> None:
     own = {"name": "statistical", "statistical": {"encoder": "none"}}
     table = {"loader": "jsonl", "path": str(tmp_path)}
     settings = {"dataset": table, "store": str(tmp_path / "store"), "generator": own}
     workspace = Workspace(load_settings(None, [], otherwise=settings))
-    dataset = in_memory(*parts_records(2000))
+    dataset = in_memory(*parts_records())
     vars(workspace)["dataset"] = dataset
     pair = generated_pair(workspace, splits=())
     item, query = (open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries))
