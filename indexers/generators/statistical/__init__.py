@@ -10,6 +10,9 @@ pairs as evidence.
 Importing this package imports neither LightGBM nor scipy; its submodules do.
 """
 
+MANIFEST = "manifest.json"
+"""The file of a saved fit that is written last."""
+
 FOLDS = 5
 """Parts of the training queries; each is predicted by a ranker that has not seen it."""
 

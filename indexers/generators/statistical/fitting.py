@@ -127,10 +127,9 @@ def _trained(
     hidden = hidden_candidates(sources, rows, groups)
     ranker = fit_ranker(known, rows, relevance, seed, new)
     ranker, f1 = fit_hidden(ranker, known, hidden.where(~new[hidden.item]), groups, relevance, seed)
-    p = ranker.probabilities(pairs, rows)
     if new.any():
         ranker = replace(ranker, cold=fit_cold(ranker, index, texts, relevance, seed))
-        p = ranker.probabilities(pairs, rows)
+    p = ranker.probabilities(pairs, rows)
     return _Training(sources, rows, pairs, ranker, p, f1, groups, hidden)
 
 

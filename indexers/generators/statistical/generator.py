@@ -30,6 +30,7 @@ from indexers.generators import (
     batched,
     fingerprint_hash,
 )
+from indexers.generators.statistical import MANIFEST
 from indexers.text import DETECT, detect_language
 
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ class Statistical(Generator):
     @cached_property
     def _fitted(self) -> Artefact:
         from indexers.generators.statistical.fitting import fit
-        from indexers.generators.statistical.storage import MANIFEST, open_artefact, save
+        from indexers.generators.statistical.storage import open_artefact, save
 
         if self._folder.exists(MANIFEST):
             try:
@@ -292,8 +293,6 @@ class Statistical(Generator):
     @property
     def is_fitted(self) -> bool:
         """Whether the store has an artefact for this data set and these options."""
-        from indexers.generators.statistical.storage import MANIFEST
-
         # No encoder is chosen for the answer that there is none.
         return bool(self._store.list(FOLDER)) and self._folder.exists(MANIFEST)
 
@@ -405,7 +404,7 @@ class KeptFit(Statistical):
     @cached_property
     def _cold(self) -> Ranker | None:
         from indexers.generators.statistical.new_items import cold_of
-        from indexers.generators.statistical.storage import MANIFEST, open_cold, save_cold
+        from indexers.generators.statistical.storage import open_cold, save_cold
 
         fitted, store = self._fitted, self._folder.below("cold")
         if store.exists(MANIFEST):
@@ -516,7 +515,7 @@ def facts_of(store: Store, fingerprint: Mapping[str, Any]) -> Mapping[str, Any]:
     Args:
         fingerprint: in the snapshot's manifest.
     """
-    path = f"{FOLDER}/{fingerprint_hash(fit_of(fingerprint))}/manifest.json"
+    path = f"{FOLDER}/{fingerprint_hash(fit_of(fingerprint))}/{MANIFEST}"
     if fingerprint.get("kind") != "statistical" or not store.exists(path):
         return {}
     facts: Mapping[str, Any] = store.read_json(path)["facts"]
@@ -525,7 +524,7 @@ def facts_of(store: Store, fingerprint: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def latest_facts(store: Store, dataset_hash: str) -> Mapping[str, Any]:
     """The facts of the newest fit to a data set; none where there is none."""
-    paths = (f"{FOLDER}/{name}/manifest.json" for name in _latest(store))
+    paths = (f"{FOLDER}/{name}/{MANIFEST}" for name in _latest(store))
     every = (store.read_json(path)["facts"] for path in paths if store.exists(path))
     return next((facts for facts in every if facts["dataset"] == dataset_hash), {})
 
@@ -555,7 +554,7 @@ def old_fits(store: Store, snapshots: Iterable[Manifest]) -> list[str]:
     return [
         f"{FOLDER}/{name}"
         for name in store.list(FOLDER)
-        if name not in kept and store.exists(f"{FOLDER}/{name}/manifest.json")
+        if name not in kept and store.exists(f"{FOLDER}/{name}/{MANIFEST}")
     ]
 
 

@@ -30,6 +30,7 @@ from cogr.mapped import Strings
 from cogr.records import Query
 from cogr.store import Store, storage_errors
 from indexers.generators.cache import read_table
+from indexers.generators.statistical import MANIFEST
 from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.item_keywords import ItemKeywords
 from indexers.generators.statistical.ranking.encoder import Encoder
@@ -40,8 +41,6 @@ from indexers.text import Analyser
 
 _FORMAT = 10
 """Version of the layout below, and of everything that reads it (analysis, features)."""
-
-MANIFEST = "manifest.json"
 
 Data = bytes | mmap.mmap
 

@@ -7,8 +7,8 @@ as irrelevant.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -102,6 +102,12 @@ class CandidatePairs:
     query: Ints
     item: Ints
 
+    @classmethod
+    def of(cls, parts: Iterable[CandidatePairs]) -> CandidatePairs:
+        """The pairs of some batches, one after the other."""
+        columns = zip(*((part.x, part.query, part.item) for part in parts), strict=True)
+        return cls(*map(np.concatenate, columns))
+
     def where(self, kept: NDArray[np.bool_]) -> CandidatePairs:
         """The pairs where the mask, (pairs,), is true."""
         return CandidatePairs(self.x[kept], self.query[kept], self.item[kept])
@@ -116,11 +122,8 @@ def candidates(sources: TrainingQueries, batch: QueryBatch) -> CandidatePairs:
     parts = [
         _candidates(sources, batch.rows(np.arange(at, min(at + size, batch.size)))) for at in starts
     ]
-    return CandidatePairs(
-        np.concatenate([part.x for part in parts]),
-        np.concatenate([part.query + at for part, at in zip(parts, starts, strict=True)]),
-        np.concatenate([part.item for part in parts]),
-    )
+    shifted = zip(parts, starts, strict=True)
+    return CandidatePairs.of(replace(part, query=part.query + at) for part, at in shifted)
 
 
 def _candidates(sources: TrainingQueries, batch: QueryBatch) -> CandidatePairs:

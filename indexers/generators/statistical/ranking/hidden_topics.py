@@ -115,8 +115,6 @@ def hidden_candidates(sources: TrainingQueries, rows: Ints, groups: Ints) -> Can
         batch = replace(batch, own=np.full(asked.size, -1))
         pairs = candidates(sources.without(np.flatnonzero(groups == group)), batch)
         parts.append(replace(pairs, query=asked[pairs.query]))
-    x, query, item = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("x", "query", "item")
-    )
-    order = np.argsort(query, kind="stable")
-    return CandidatePairs(x[order], query[order], item[order])
+    every = CandidatePairs.of(parts)
+    order = np.argsort(every.query, kind="stable")
+    return CandidatePairs(every.x[order], every.query[order], every.item[order])

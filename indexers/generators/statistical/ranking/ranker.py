@@ -223,11 +223,8 @@ def fit_cold(
     for pairs, p, masked in as_new(ranker, index, texts, relevance, trained, part):
         bare = CandidatePairs(pairs.x[:0], pairs.query, pairs.item)
         parts.append((bare, p, masked, pairs.where(masked)))
-    x, query, item = (
-        np.concatenate([getattr(own, name) for *_, own in parts]) for name in ("x", "query", "item")
-    )
     relevant, folds = row_sums(relevance[trained]), ranker.folds[trained]
-    every = CandidatePairs(x, query, item)
+    every = CandidatePairs.of(own for *_, own in parts)
     labels = labels_of(every, trained, relevance)
     if not labels.any():
         return None

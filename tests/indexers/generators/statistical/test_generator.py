@@ -20,6 +20,7 @@ from cogr.snapshots import Provenance, Row
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.generators import fingerprint_hash
+from indexers.generators.statistical import MANIFEST
 from indexers.generators.statistical.artefact import Artefact, calibrate
 from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import (
@@ -31,7 +32,7 @@ from indexers.generators.statistical.generator import (
     old_fits,
 )
 from indexers.generators.statistical.item_keywords import assemble, writable
-from indexers.generators.statistical.storage import MANIFEST, open_artefact, save
+from indexers.generators.statistical.storage import open_artefact, save
 from indexers.text import Analyser
 from tests.damages import damage, files_below
 from tests.indexers.generators.statistical.retrieval import cut_f1, f1, retrieved
