@@ -1,8 +1,8 @@
 """What is in a data set, whether its labels can be trusted, and what to do next: train, label more,
 or keep BM25.
 
-`inspect_dataset` only counts. `examine` also measures: leaks between splits, relevant pairs without
-a common word, and unjudged results of the retrievers, by which pairs to judge are pooled too:
+`inspect_dataset` only counts. `examine` also measures: leaks between splits, and unjudged results
+of the retrievers, by which pairs to judge are pooled too:
 
 bm25: the items' own text. keywords: the serving pair, where one serves.
 """
@@ -20,7 +20,7 @@ from cogr.keywords import query_key, self_keyword
 from cogr.records import SPLITS, Dataset, Query
 from indexers.exports import run_of
 from indexers.generators.statistical.generator import f1_in, latest_facts, new_ids, told_f1
-from indexers.text import Analyser, Lexical, detect_language
+from indexers.text import Lexical
 from indexers.workspace import Workspace
 
 DataVerdict = Literal["train", "label more", "keep BM25"]
@@ -32,9 +32,8 @@ _MAX_QUERIES = 500
 MAX_ITEMS = 300_000
 """Most items for searches: with more they would take gigabytes."""
 _DEPTH = 10
-_FEW_JUDGED = 0.5
+_FEW_JUDGED, _MAX_LEAKED = 0.5, 0.02
 _NAMED = 10
-_MAX_PAIRS = 20_000
 _SHOWN = 5
 
 
@@ -167,15 +166,6 @@ class Leakage:
     examples: Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class Gap:
-    """Relevant pairs, and those of them that share no word (stem, without stop words)."""
-
-    pairs: int
-    without: int
-    share: float
-
-
 def leakage(dataset: Dataset) -> Leakage:
     """Queries of dev and test beside those of training."""
     train = {cluster_key(query.text): query.text for query in dataset.queries.get("train", ())}
@@ -184,32 +174,13 @@ def leakage(dataset: Dataset) -> Leakage:
     return Leakage(len(held), len(known), _share(len(known), len(held)), known[:_SHOWN])
 
 
-def vocabulary_gap(dataset: Dataset) -> Gap:
-    """Relevant pairs without a common stem, over a sample of queries."""
-    analyser = Analyser(detect_language(f"{item.title} {item.text}" for item in dataset.items))
-    rows = {item.id: row for row, item in enumerate(dataset.items)}
-    stems: dict[str, frozenset[str]] = {}
-    pairs = without = 0
-    for query in _sample(dataset.all_queries()):
-        asked = frozenset(analyser.terms(query.text))
-        for id_ in dataset.relevant[query.id]:
-            if id_ not in stems:
-                item = dataset.items[rows[id_]]
-                stems[id_] = frozenset(analyser.terms(f"{item.title} {item.text}"))
-            pairs += 1
-            without += not asked & stems[id_]
-        if pairs >= _MAX_PAIRS:
-            break
-    return Gap(pairs, without, _share(without, pairs))
-
-
 def _share(part: int, whole: int) -> float:
     return round(part / whole, 4) if whole else 0.0
 
 
-def _sample(queries: Iterable[Query], most: int | None = None) -> list[Query]:
-    """At most so many queries, the same ones for ever: by a hash of the text."""
-    return sorted(queries, key=lambda query: (place(query.text), query.id))[:most]
+def _sample(queries: Iterable[Query]) -> list[Query]:
+    """At most `_MAX_QUERIES`, the same ones for ever: by a hash of the text."""
+    return sorted(queries, key=lambda query: (place(query.text), query.id))[:_MAX_QUERIES]
 
 
 Retriever = Literal["bm25", "keywords"]
@@ -266,7 +237,6 @@ class Findings(Report):
 
     turnover: float
     leakage: Leakage
-    gap: Gap
     holes: Mapping[str, Holes]
     not_measured: Mapping[str, str]
 
@@ -274,7 +244,7 @@ class Findings(Report):
 def examine(workspace: Workspace) -> Findings:
     """Measure what can be measured with what is installed, and advise."""
     dataset = workspace.dataset
-    counts, leaks, gap = inspect_dataset(dataset), leakage(dataset), vocabulary_gap(dataset)
+    counts, leaks = inspect_dataset(dataset), leakage(dataset)
     measured, missing = _measured(workspace)
     negative = any(len(dataset.judged[id_]) > len(ids) for id_, ids in dataset.relevant.items())
     judged = measured["bm25"].judged_share if negative and "bm25" in measured else 1.0
@@ -290,7 +260,16 @@ def examine(workspace: Workspace) -> Findings:
             "The labels name relevant items only, so that an item that nobody judged counts as "
             "irrelevant: judge what is found (cogr-train labels judge) to see how many are not."
         )
-    advice += _remarks(leaks, gap, workspace.settings.dataset.split_by)
+    if leaks.share > _MAX_LEAKED:
+        remedy = (
+            "put near-equal queries into one split (their field split)"
+            if workspace.settings.dataset.split_by == "cluster"
+            else 'set dataset.split_by = "cluster", or group the splits'
+        )
+        advice.append(
+            f"{leaks.share:.0%} of the test and dev queries have a near-equal training query, so "
+            f"that figures are too high: {remedy}."
+        )
     verdict, first = counts.verdict, counts.advice
     if verdict == "train" and judged < _FEW_JUDGED:
         verdict, first = "label more", ["Label more before training."]
@@ -298,9 +277,7 @@ def examine(workspace: Workspace) -> Findings:
         verdict, first = beside_text[0], [beside_text[1], *first]
     turnover = _share(len(new_ids(dataset, workspace.store)), len(dataset.items))
     told = {**vars(counts), "verdict": verdict, "advice": [*first, *advice]}
-    return Findings(
-        **told, turnover=turnover, leakage=leaks, gap=gap, holes=measured, not_measured=missing
-    )
+    return Findings(**told, turnover=turnover, leakage=leaks, holes=measured, not_measured=missing)
 
 
 def _beside_text(workspace: Workspace, verdict: DataVerdict) -> tuple[DataVerdict, str] | None:
@@ -325,26 +302,6 @@ def _measured(workspace: Workspace) -> tuple[Mapping[str, Holes], Mapping[str, s
     dataset = workspace.dataset
     if len(dataset.items) > MAX_ITEMS:
         return {}, {"retrievers": f"more than {MAX_ITEMS:,} items"}
-    queries = _sample(dataset.all_queries(), _MAX_QUERIES)
+    queries = _sample(dataset.all_queries())
     runs, missing = runs_of(workspace, queries, _DEPTH) if queries else ({}, {})
     return holes(runs, dataset), missing
-
-
-def _remarks(leaks: Leakage, gap: Gap, split_by: str) -> list[str]:
-    lines = []
-    if leaks.share > 0.02:
-        advice = (
-            "put near-equal queries into one split (their field split)"
-            if split_by == "cluster"
-            else 'set dataset.split_by = "cluster", or group the splits'
-        )
-        lines.append(
-            f"{leaks.share:.0%} of the test and dev queries have a near-equal training query, so "
-            f"that figures are too high: {advice}."
-        )
-    if gap.pairs and gap.share > 0.3:
-        lines.append(
-            f"{gap.share:.0%} of the relevant pairs share no word: no search for words finds them, "
-            "which is what learned keywords are for."
-        )
-    return lines

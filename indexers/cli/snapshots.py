@@ -106,8 +106,7 @@ def _inspect(call: Call) -> None:
     """Show what is in the data set, what is wrong with it, and what to do: train, label more, or
     keep BM25.
 
-    Checks how many of the found items were judged, leaks between splits, and relevant pairs without
-    a common word. See docs/datasets.md.
+    Checks how many of the found items were judged, and leaks between splits. See docs/datasets.md.
     """
     from indexers.inspection import examine
 

@@ -96,11 +96,6 @@ def resolve_model(model: str) -> Path:
             f"{folder} is an adapter{f' of {base}' if base else ''}, not a model; name its base "
             "as the model, or merge the adapter into it."
         )
-    config = read_json(folder / "config.json", f"The model folder {folder}")
-    if not isinstance(config.get("model_type"), str):
-        raise GeneratorError(
-            f"{folder / 'config.json'} names no model_type; it is not a model's configuration."
-        )
     if not any(file.is_file() for file in folder.glob("*.safetensors")):
         raise GeneratorError(
             f"The model folder {folder} has no weights; it needs model.safetensors (pickled "
@@ -216,23 +211,15 @@ def without_bars() -> None:
 
 def load_weights(folder: Path, adapter: Path | None, dtype: Any, *, learns: bool = False) -> Any:
     """The causal language model of a folder, with its adapter, which `learns` further. Raises
-    GeneratorError where a file is damaged or weights are lacking. Where it learns, memory errors
-    pass unchanged.
+    GeneratorError where a file is damaged or weights are lacking, before memory is taken for them.
+    Where it learns, memory errors pass unchanged.
     """
-    from transformers import AutoModelForCausalLM
-
     what = f"The model {folder}{f' with the adapter {adapter}' if adapter else ''}"
     try:
-        model, loading = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=dtype,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-            output_loading_info=True,
-        )
+        _, loading = _load(folder, device_map="meta")
         lacking = sorted(loading["missing_keys"])
-        if adapter:
+        model, _ = (None, None) if lacking else _load(folder, dtype=dtype)
+        if model and adapter:
             from peft import PeftModel
 
             with warnings.catch_warnings(record=True) as said:
@@ -249,6 +236,20 @@ def load_weights(folder: Path, adapter: Path | None, dtype: Any, *, learns: bool
             "files are missing; copy the whole folder again."
         )
     return model
+
+
+def _load(folder: Path, **how: Any) -> tuple[Any, Mapping[str, Any]]:
+    from transformers import AutoModelForCausalLM
+
+    loaded: tuple[Any, Mapping[str, Any]] = AutoModelForCausalLM.from_pretrained(
+        folder,
+        use_safetensors=True,
+        trust_remote_code=False,
+        local_files_only=True,
+        output_loading_info=True,
+        **how,
+    )
+    return loaded
 
 
 def _lacking_of(said: warnings.WarningMessage) -> str:
@@ -304,30 +305,24 @@ def encode(prompt: Prompt, tokenizer: Any) -> list[int]:
 
 
 def context_length(folder: Path) -> int:
-    """Tokens of prompt and completion together that the model was built for: as its configuration
-    says, or else as transformers does for its kind. Raises GeneratorError where neither does.
+    """Tokens of prompt and completion together that the model was built for, as its configuration
+    or transformers says. Raises GeneratorError where neither does, or the configuration is damaged.
     """
-    config = read_json(folder / "config.json", f"The model folder {folder}")
-    text_config = config.get("text_config", config)
-    own = text_config.get("max_position_embeddings") or text_config.get("n_positions")
-    if own is None:
-        own = _usual_context(folder)
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # They have no narrower class in common.
+        raise GeneratorError(
+            f"The configuration in {folder} can't be loaded ({first_line(error)})."
+        ) from error
+    own = getattr(config.get_text_config(), "max_position_embeddings", None)
     if own is None:
         raise GeneratorError(
             f"{folder / 'config.json'} does not give the length of its context; add "
             "max_position_embeddings."
         )
     return int(own)
-
-
-def _usual_context(folder: Path) -> int | None:
-    from transformers import AutoConfig
-
-    try:
-        known = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return getattr(known.get_text_config(), "max_position_embeddings", None)
 
 
 def is_small(folder: Path) -> bool:

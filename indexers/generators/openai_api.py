@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
-from cogr.errors import CogrError, GeneratorError, ServiceError
+from cogr.errors import GeneratorError, ServiceError
 from cogr.redaction import learn, masked
 from cogr.settings.indexing import Sampling
 from cogr.settings.table import check_url
@@ -60,7 +60,7 @@ _LIKELIEST = 20
 """Tokens whose log-probabilities are asked for, the most that OpenAI's own endpoint gives."""
 _ABOVE_ONE = 1.01
 """A probability may be so large by rounding."""
-_UNDECIDED = "the answer has no log-probabilities"
+_UNDECIDED = "the answer has no log-probabilities, which a judge needs"
 _FAILED_IN_A_ROW = 20
 """After so many failures the endpoint counts as unreachable."""
 _MALFORMED = (AttributeError, TypeError, LookupError, ValueError, RecursionError)
@@ -153,20 +153,13 @@ class OpenAIGenerator(EndpointGenerator):
                     lasting = isinstance(answer, Completion) or answer.permanent
                     failed = 0 if lasting else failed + 1
                     if failed >= _FAILED_IN_A_ROW and isinstance(answer, Failure):
-                        raise self._given_up(answer.reason)
+                        raise ServiceError(
+                            f"The endpoint {self._endpoint} failed {failed} times in a row, most "
+                            f"recently with: {answer.reason}; try again later, or correct the "
+                            "settings generator.*."
+                        )
         finally:
             loop.run_until_complete(_stop(client, running))
-
-    def _given_up(self, reason: str) -> CogrError:
-        if reason == _UNDECIDED:
-            return GeneratorError(
-                f"The endpoint {self._endpoint} returns no log-probabilities for the model "
-                f"{self.options.model!r}; use one that does as the judge."
-            )
-        return ServiceError(
-            f"The endpoint {self._endpoint} failed {_FAILED_IN_A_ROW} times in a row, most "
-            f"recently with: {reason}; try again later, or correct the settings generator.*."
-        )
 
     def client(self) -> Any:
         """A client of the endpoint, for `ask`; close it (`await client.close()`)."""
@@ -268,12 +261,6 @@ class OpenAIGenerator(EndpointGenerator):
                 f"The endpoint {self._endpoint} returned {status} ({said}); check the generator's "
                 "api_key."
             ) from error
-        if 300 <= status < 400:
-            raise GeneratorError(
-                f"The endpoint {self._endpoint} redirects to "
-                f"{without_credentials(error.response.headers.get('location', '')) or 'no URL'}; "
-                "set base_url to the address that answers."
-            ) from error
         if status == 404:
             raise GeneratorError(
                 f"The endpoint {self._endpoint} has no model {self.options.model!r} or no "
@@ -338,12 +325,7 @@ async def _stop(client: Any, running: set[asyncio.Task[Answer]]) -> None:
 
 
 def without_credentials(url: str) -> str:
-    """The URL without user, password, query and fragment, so that it may be printed and stored; ""
-    where it can't be read.
-    """
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return ""
+    """The URL without user, password, query and fragment, so that it may be printed and stored."""
+    parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path.rstrip('/')}"

@@ -18,7 +18,6 @@ from indexers.inspection import (
     inspect_dataset,
     leakage,
     runs_of,
-    vocabulary_gap,
 )
 from indexers.workspace import Workspace
 from tests.commands import Command
@@ -108,11 +107,6 @@ def test_test_queries_that_are_known_from_training_are_found(dataset: Dataset) -
     found = leakage(dataset)
     assert (found.queries, found.known, found.share) == (4, 2, 0.5)
     assert found.examples == [("Velvet  Sofas", "velvet sofas"), ("sofa velvet", "velvet sofas")]
-
-
-def test_relevant_pairs_without_a_common_word_are_counted(dataset: Dataset) -> None:
-    found = vocabulary_gap(dataset)
-    assert (found.pairs, found.without) == (6, 1)
 
 
 def test_holes_are_what_is_found_and_was_not_judged(workspace: Workspace) -> None:

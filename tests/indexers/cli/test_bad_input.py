@@ -92,7 +92,7 @@ def test_models_that_are_none(shop: Path, cogr_index: Command) -> None:
         asked = ("rebuild", "--side", "item", "--generator", kind)
         cogr_index(*asked).check_refused("needs generator.model")
         empty = ("--set", f"generator.model={shop / 'model'}")
-        cogr_index(*asked, *empty).check_refused("config.json")
+        cogr_index(*asked, *empty).check_refused("has no weights")
 
 
 def test_an_endpoint_that_is_away(

@@ -19,10 +19,10 @@ from indexers.rebuild.fleet.worker import Worker
 from indexers.rebuild.update import UpdateRequest, update_side
 from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace
-from tests.damages import HARMS, damage, files_below
+from tests.damages import HARMS, damage
 from tests.indexers.faulty import faulty
 from tests.indexers.rebuild.fleet.fleet_worlds import attempts_in, run_in
-from tests.indexers.rebuild.fleet.in_process import Straight, begin, missing, task
+from tests.indexers.rebuild.fleet.in_process import Straight, missing
 from tests.shops import rebuild_here, write_jsonl
 
 Rebuild = Callable[[Worker], Rebuilt]
@@ -116,22 +116,6 @@ def test_what_is_damaged_under_way_is_made_again(
     rebuild_by(worker)
     assert worker.spoiled == 2
     assert not missing(workspace)
-
-
-@pytest.mark.parametrize("how", HARMS)
-def test_whatever_is_damaged_of_an_earlier_run_it_is_followed(
-    workspace: Workspace, rebuild_by: Rebuild, how: str
-) -> None:
-    for number in range(2):
-        run, _ = begin(workspace)
-        Worker(workspace, "here").take(task(run))
-        draw = random.Random(f"{how} {number}")
-        files = files_below(Path(workspace.store.url) / "fleet/item/runs" / run.id)
-        damage(draw.choice([*files]), how, draw)
-        workspace.store.remove("cache")
-        rebuild_by(Worker(workspace, "one"))
-        assert not missing(workspace)
-        workspace.store.remove("cache")
 
 
 def test_entities_that_raise_errors_are_found_by_splitting_and_set_aside(

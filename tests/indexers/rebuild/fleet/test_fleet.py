@@ -43,6 +43,7 @@ def fleet(tmp_path: Path, valkey: RedisSettings) -> Iterator[Fleet]:
         yield fleet
 
 
+@pytest.mark.drill
 def test_a_failover_of_the_broker_is_waited_for(tmp_path: Path, own_valkey: RedisSettings) -> None:
     client: Any = Redis.from_url(str(own_valkey.url))
     with fleet_in(tmp_path, own_valkey, settings={"delay": 0.02}) as fleet:
@@ -160,7 +161,7 @@ def test_entities_that_take_workers_down_are_set_aside(
 
 
 def test_two_coordinators_and_ctrl_c(fleet: Fleet) -> None:
-    fleet.worker(delay=0.3)
+    fleet.worker(delay=0.1)
     first = fleet.rebuild()
     fleet.wait_until(lambda run: run.answered)
     with pytest.raises(LockedError, match=f"process {first.pid} on"):

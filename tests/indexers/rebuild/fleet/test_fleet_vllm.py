@@ -11,12 +11,13 @@ import importlib.util
 import re
 import signal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from cogr.settings.indexing import GeneratorSettings, RedisSettings
+from cogr.settings.indexing import RedisSettings
 from indexers.generators.vllm_lm import VllmGenerator, VllmOptions, let_modules_be_read
-from indexers.workspace import generator_options
 from tests.indexers.rebuild.fleet.fleet_worlds import (
     MIN_SHARD,
     Fleet,
@@ -85,29 +86,14 @@ def test_one_engine_for_many_shards_another_one_by_a_new_process(
 def test_what_the_engine_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, cpu: bool
 ) -> None:
-    """How engines share GPUs is not run here: there are none.
-
-    What vLLM is told is what the settings say.
-    """
+    """How engines share GPUs is not run here: there are none."""
     monkeypatch.setattr("indexers.generators.vllm_lm.on_cpu", lambda: cpu)
-    monkeypatch.setattr(
-        VllmGenerator, "__init__", lambda self, options: setattr(self, "options", options)
-    )
-    monkeypatch.setattr(VllmGenerator, "folder", tmp_path, raising=False)
-    monkeypatch.setattr(VllmGenerator, "context", 2048, raising=False)
-    settings = GeneratorSettings.model_validate(
-        {
-            "name": "vllm",
-            "model": "m",
-            "vllm": {"tensor_parallel_size": 4, "gpu_memory_utilization": 0.8},
-        }
-    )
-    options = {key: of for key, of in generator_options(settings).items() if key != "kind"}
-    told = VllmGenerator(VllmOptions.model_validate(options)).engine_arguments()  # type: ignore[call-arg,arg-type]
-    assert (told["tensor_parallel_size"], told["gpu_memory_utilization"]) == (4, 0.8)
-    assert told.get("block_size") == (32 if cpu else None), (
-        "blocks small enough to share the instruction, on either"
-    )
+    options = VllmOptions(model="m", engine={"tensor_parallel_size": 4})
+    made: Any = SimpleNamespace(options=options, folder=tmp_path, context=2048)
+    told = VllmGenerator.engine_arguments(made)
+    assert told["tensor_parallel_size"] == 4
+    # On a CPU, blocks small enough to share the instruction.
+    assert told.get("block_size") == (32 if cpu else None)
 
 
 def test_the_engine_can_read_what_numba_loads() -> None:
