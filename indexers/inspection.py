@@ -14,12 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from cogr.datasets.builder import BLANK_ITEMS, HTML, REPEATED_ITEMS, cluster_key, place
+from cogr.datasets.builder import BLANK_ITEMS, HTML, REPEATED_ITEMS, cluster_key
 from cogr.errors import ServiceError, SnapshotError
 from cogr.keywords import query_key, self_keyword
 from cogr.records import SPLITS, Dataset, Query
 from indexers.exports import run_of
 from indexers.generators.statistical.generator import f1_in, latest_facts, new_ids, told_f1
+from indexers.release.beside_text import sample_of
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 
@@ -27,8 +28,6 @@ DataVerdict = Literal["train", "label more", "keep BM25"]
 
 ENOUGH_TRAINING_QUERIES = 100
 """Below this, training has too little to learn from."""
-_MAX_QUERIES = 500
-"""Most queries for which retrievers are examined, chosen by a hash."""
 MAX_ITEMS = 300_000
 """Most items for searches: with more they would take gigabytes."""
 _DEPTH = 10
@@ -178,11 +177,6 @@ def _share(part: int, whole: int) -> float:
     return round(part / whole, 4) if whole else 0.0
 
 
-def _sample(queries: Iterable[Query]) -> list[Query]:
-    """At most `_MAX_QUERIES`, the same ones for ever: by a hash of the text."""
-    return sorted(queries, key=lambda query: (place(query.text), query.id))[:_MAX_QUERIES]
-
-
 Retriever = Literal["bm25", "keywords"]
 
 
@@ -302,6 +296,6 @@ def _measured(workspace: Workspace) -> tuple[Mapping[str, Holes], Mapping[str, s
     dataset = workspace.dataset
     if len(dataset.items) > MAX_ITEMS:
         return {}, {"retrievers": f"more than {MAX_ITEMS:,} items"}
-    queries = _sample(dataset.all_queries())
+    queries = sample_of(dataset.all_queries())
     runs, missing = runs_of(workspace, queries, _DEPTH) if queries else ({}, {})
     return holes(runs, dataset), missing

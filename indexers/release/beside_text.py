@@ -8,7 +8,7 @@ if their topics had no labels too. These topics are compared in any case.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,12 +73,12 @@ def beside_text(
         Comparison("F1", on, facts[name], facts["f1_of_text"]) for on, name in kinds if facts
     ]
     if dev:
-        return [*_measured(workspace, pair, _sample(dev)), *comparisons], ""
+        return [*_measured(workspace, pair, sample_of(dev)), *comparisons], ""
     why = "" if comparisons else "there are no dev queries, and no fit of statistical wrote it"
     return comparisons, why
 
 
-def _sample(queries: Sequence[Query]) -> list[Query]:
+def sample_of(queries: Iterable[Query]) -> list[Query]:
     """At most `_MAX_QUERIES`, the same ones for ever: by a hash of the text."""
     return sorted(queries, key=lambda query: (place(query.text), query.id))[:_MAX_QUERIES]
 
@@ -127,7 +127,7 @@ def _by_text(opened: Opened, scores: NDArray[np.float32]) -> list[str]:
 def _cutoff(opened: Opened, dataset: Dataset) -> int | None:
     # Items a query that have the best F1 on training queries.
     runs = {}
-    for query in _sample(dataset.queries.get("train", ())):
+    for query in sample_of(dataset.queries.get("train", ())):
         scores = opened.rank({}, Words(query.text), MAX_RANKING).by_text
         assert scores is not None
         runs[query.id] = _by_text(opened, scores)

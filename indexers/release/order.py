@@ -41,7 +41,6 @@ from cogr.errors import (
 )
 from cogr.records import SIDES, Advance, Say, Side
 from cogr.snapshots import (
-    RULES,
     Snapshot,
     open_snapshot,
     read_manifest,
@@ -54,7 +53,7 @@ from indexers.backends import Backend, Keywords, Pushed, Verified
 from indexers.backends.memory import mirror_of
 from indexers.lease import Lease, awaited_lease, lease_to_switch
 from indexers.release.gate import HeldOutF1, Verdict, check_gate
-from indexers.release.rules import with_rules
+from indexers.release.rules import rules_note, with_rules
 from indexers.tables import Table
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
@@ -147,6 +146,16 @@ class History:
     @property
     def newest(self) -> HistoryEntry | None:
         return self.entries[-1] if self.entries else None
+
+    @property
+    def paired(self) -> list[str]:
+        """The fields of other indexes that serve with the queries."""
+        return self.newest.get("paired", []) if self.newest else []
+
+    @property
+    def rolled_back(self) -> list[str]:
+        """Rules that a rollback took away; they are not applied again until the file changes."""
+        return self.newest.get("rolled_back", []) if self.newest else []
 
     def settled(self, state: ServingState) -> tuple[Sequence[HistoryEntry], ServingState | None]:
         """The entries up to what serves, whatever an index had that a name stands for no longer;
@@ -433,7 +442,7 @@ def release(
             _check_base(workspace.store, base, serving, history, ids)
         going = ids or place.current(seen, history)
         if rules:
-            going = with_rules(workspace, going, serving, _rolled_back(history), say)
+            going = with_rules(workspace, going, serving, history.rolled_back, say)
         if push:
             indexes |= _pushed(place, going, say)
         if not switch:
@@ -567,12 +576,16 @@ def _switch(
     history.settle(now)
     twins = {where: changes[place.items] for where in now if place.names(where, changes)}
     entries, after = history.entries, _named({**now, **changes, **twins})
+    rolled_back = {*history.rolled_back}
+    if back_to is not None:
+        rolled_back |= {_rules_digest(place.store, now.get(where)) for where in changes}
+    rolled_back -= {"", *(_rules_digest(place.store, id_) for id_ in changes.values())}
     made: HistoryEntry = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "by": lease.holder,
         "serving": after,
-        "paired": sorted({*_paired(history), *place.paired_by(changes)}),
-        "rolled_back": _rolled_back_after(place.store, history, changes, now, back_to),
+        "paired": sorted({*history.paired, *place.paired_by(changes)}),
+        "rolled_back": sorted(rolled_back),
     }
     if back_to is not None:
         history.write([*entries, {**made, "back_to": back_to}])
@@ -617,32 +630,7 @@ def _spoken(state: ServingState, history: History) -> str:
 
 
 def _rules_digest(store: Store, id_: str | None) -> str:
-    return str(_rules_note(store, id_).get("digest", ""))
-
-
-def _rules_note(store: Store, id_: str | None) -> Mapping[str, Any]:
-    with suppress(SnapshotError):  # Another store's, pruned or damaged.
-        note: Mapping[str, Any] = read_manifest(store, id_).notes.get(RULES, {}) if id_ else {}
-        return note
-    return {}
-
-
-def _rolled_back(history: History) -> list[str]:
-    return history.newest.get("rolled_back", []) if history.newest else []
-
-
-def _rolled_back_after(
-    store: Store,
-    history: History,
-    changes: Mapping[str, str],
-    now: ServingState,
-    back_to: int | None,
-) -> list[str]:
-    """Rules that a rollback took away; they are not applied again until the file changes."""
-    left = {*_rolled_back(history)}
-    if back_to is not None:
-        left |= {_rules_digest(store, now.get(place)) for place in changes}
-    return sorted(left - {_rules_digest(store, id_) for id_ in changes.values()} - {""})
+    return str(rules_note(store, id_).get("digest", ""))
 
 
 def _check_base(
@@ -650,7 +638,7 @@ def _check_base(
 ) -> None:
     for side, was in base.items():
         now = serving.get(side)
-        before, after = (_rules_note(store, id_).get("base", id_) for id_ in (was, now))
+        before, after = (rules_note(store, id_).get("base", id_) for id_ in (was, now))
         if before != after:
             raise MovedError(
                 f"{' and '.join(ids)} started from {was or 'nothing'}, but now "
@@ -660,10 +648,6 @@ def _check_base(
             )
 
 
-def _paired(history: History) -> list[str]:
-    return history.newest.get("paired", []) if history.newest else []
-
-
 def _check_halves(
     place: Destination, history: History, changes: Mapping[str, str], state: ServingState
 ) -> None:
@@ -671,7 +655,7 @@ def _check_halves(
     if not place.own or "query" not in changes:
         return
     was, now = (_rules_digest(place.store, one) for one in (state.get("query"), changes["query"]))
-    for where in _paired(history):
+    for where in history.paired:
         if state.get(where) and was != now:
             index, _, field = where.rpartition("/")
             raise UserError(

@@ -27,7 +27,7 @@ from typing import Any
 from pyroaring import BitMap
 
 from cogr.datasets.reading import Sheet
-from cogr.errors import CogrError, DataError
+from cogr.errors import CogrError, DataError, SnapshotError
 from cogr.keywords import folded, parse, query_key, query_keywords, self_keyword
 from cogr.records import Say, Side
 from cogr.settings.indexing import kind_of
@@ -223,11 +223,19 @@ def _rule(place: Any, cells: Mapping[str, str]) -> Rule:
     return Rule(kind, query, cells.get("item", ""), "".join(keyword))
 
 
+def rules_note(store: Store, snapshot: str | None) -> Mapping[str, Any]:
+    """The rules that a snapshot was made with, their digest, and its base; empty without rules, and
+    where the snapshot is another store's, pruned or damaged.
+    """
+    note: Mapping[str, Any] = {}
+    with suppress(SnapshotError):
+        note = read_manifest(store, snapshot).notes.get(RULES, {}) if snapshot else {}
+    return note
+
+
 def rules_of(store: Store, snapshot: str | None) -> Rules:
-    """The rules that a snapshot was made with; none where the store lacks it."""
-    known = snapshot is not None and snapshot in store.list("snapshots")
-    notes = read_manifest(store, snapshot).notes if snapshot and known else {}
-    return Rules(tuple(Rule(*one) for one in notes.get(RULES, {}).get("rules", ())))
+    """The rules that a snapshot was made with."""
+    return Rules(tuple(Rule(*one) for one in rules_note(store, snapshot).get("rules", ())))
 
 
 def with_rules(
@@ -248,7 +256,8 @@ def with_rules(
         return list(ids)
     rules, store = read_rules(Path(path)), workspace.store
     known = {side: id_ for side, id_ in serving.items() if id_ in store.list("snapshots")}
-    if rules.digest in rolled_back and not any(_digest(store, id_) == rules.digest for id_ in ids):
+    digests = {id_: rules_note(store, id_).get("digest") for id_ in (*ids, *known.values())}
+    if rules.digest in rolled_back and rules.digest not in {digests[id_] for id_ in ids}:
         say(f"The rules of {path} were rolled back, so they are not applied until they change.")
         served = (rules_of(store, id_) for id_ in known.values())
         rules = next((one for one in served if one.rules), Rules(()))
@@ -257,7 +266,7 @@ def with_rules(
     bases, made = dict[Side, Snapshot](), []
     for id_ in (*ids, *others):
         bases[side_of(id_)] = base = open_snapshot(store, id_).base
-        if _digest(store, id_) == rules.digest or not (rules.rules or _digest(store, id_)):
+        if digests[id_] == rules.digest or not (rules.rules or digests[id_]):
             made += [id_] if id_ in ids else []
             continue
         new = _made(workspace, base, rules, known.get(base.side)) if rules.rules else base
@@ -266,11 +275,6 @@ def with_rules(
     if items := bases.get("item"):
         _say_effects(effects(rules, items, bases.get("query")), say)
     return made
-
-
-def _digest(store: Store, id_: str) -> str | None:
-    digest: str | None = read_manifest(store, id_).notes.get(RULES, {}).get("digest")
-    return digest
 
 
 def _say_effects(moved: Sequence[tuple[Rule, int]], say: Say) -> None:

@@ -7,49 +7,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-PIECES = (
-    *(
-        '"',
-        "\\",
-        "{{",
-        "}}",
-        "{{.}}",
-        "{{#toJson}}params{{/toJson}}",
-        "{{=<% %>=}}",
-        "{{{x}}}",
-        "{{&x}}",
-        "{{>x}}",
-    ),
-    *(
-        '"}},{"match_all":{}}',
-        '"}}]}}',
-        "\\u0022",
-        "\\",
-        "\n",
-        "\r",
-        "\x00",
-        "\x1f",
-        "\x7f",
-        "\u2028",
-        "\u2029",
-    ),
-    *(
-        "\u202e",
-        "\u200f",
-        "\u061c",
-        "\ufeff",
-        "'",
-        "<script>",
-        "&quot;",
-        "&#34;",
-        "%22",
-        "*",
-        "/",
-        "AND",
-        "sofa",
-    ),
-    *("{", "}", "[", "]", ":", ",", "null", "true", "é", "沙发", "😀", "\U0010ffff", "a" * 300),
-)
+WORDS = r"""
+" \ {{ }} {{.}} {{#toJson}}params{{/toJson}} {{{x}}} {{&x}} {{>x}} "}},{"match_all":{}} "}}]}}
+\u0022 ' <script> &quot; &#34; %22 * / AND sofa null true 沙发
+"""
+CHARACTERS = "\n\r\x00\x1f\x7f\u2028\u2029\u202e\u200f\u061c\ufeff{}[]:,é😀\U0010ffff"
+PIECES = (*WORDS.split(), *CHARACTERS, "{{=<% %>=}}", "a" * 300)
 
 
 def hostile(seed: int, count: int) -> Iterator[str]:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from indexers.tables import Table, short, show_all
+from indexers.tables import Table, show_all
 from indexers.telemetry.terminal import console_of
 
 ROWS = [
@@ -42,11 +42,6 @@ def test_a_mapping_is_names_and_values() -> None:
     ]
     assert repr(table).splitlines()[0] == "Done"
     assert "<thead>" not in table._repr_html_()
-
-
-def test_long_texts_are_cut() -> None:
-    assert short("x" * 400) == "x" * 299 + "…"
-    assert short(" a \n b ") == "a b"
 
 
 def test_any_result_is_names_and_values_and_its_records_are_tables(

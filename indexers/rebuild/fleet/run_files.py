@@ -71,7 +71,6 @@ class Attempt(Record):
     worker: str
     state: AttemptState = "loading"
     reason: str = ""
-    started: float = Field(default_factory=time.time)
     items: int = 0
     seconds: float = 0.0
     transient: Mapping[str, str] = {}

@@ -28,7 +28,6 @@ from tests.shops import write_jsonl
     [
         (("rebuild",), "--side"),
         (("rebuild", "--side", "item", "--generator", "magic"), "'magic' is not one of"),
-        (("rebuild", "--side", "item", "--limit", "0"), "--limit"),
         (("search", " "), "The query is empty"),
         (("search", "sofa"), "No item snapshot serves: run cogr-index rebuild --side item"),
         (("publish", "item-r000-000000000000"), "no snapshot 'item-r000-000000000000'"),
@@ -40,11 +39,6 @@ from tests.shops import write_jsonl
 )
 def test_arguments(shop: Path, cogr_index: Command, arguments: tuple[str, ...], says: str) -> None:
     cogr_index(*arguments).check_refused(says)
-
-
-def test_queries_alone_ask_for_an_item_side(shop: Path, cogr_index: Command) -> None:
-    assert cogr_index("rebuild", "--side", "query", "--generator", "extractive").status == 0
-    cogr_index("search", "sofa").check_refused("run cogr-index rebuild --side item")
 
 
 def test_odd_texts_are_taken_as_they_are(shop: Path, cogr_index: Command) -> None:
@@ -93,17 +87,6 @@ def test_models_that_are_none(shop: Path, cogr_index: Command) -> None:
         cogr_index(*asked).check_refused("needs generator.model")
         empty = ("--set", f"generator.model={shop / 'model'}")
         cogr_index(*asked, *empty).check_refused("has no weights")
-
-
-def test_an_endpoint_that_is_away(
-    shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at_once = "openai._base_client.BaseClient._calculate_retry_timeout"
-    monkeypatch.setattr(at_once, lambda *_, **__: 0)
-    asked = ("rebuild", "--side", "item", "--generator", "openai", "--set", "generator.model=m")
-    ended = cogr_index(*asked, "--set", "generator.openai.base_url=http://127.0.0.1:9/v1")
-    assert ended.status == 3
-    assert "can't be reached" in ended.err.splitlines()[-1]
 
 
 REBUILD = [Path(sys.executable).with_name("cogr-index"), "rebuild", "--side", "item"]
@@ -164,19 +147,14 @@ def test_any_value_of_any_key_is_taken_or_refused_in_one_sentence(
         ("opensearch.url=http://[::1", "opensearch.url: the host or port is invalid"),
         ("opensearch.url=http://", "opensearch.url: the host is missing"),
         ("opensearch.url=http://a b", "opensearch.url: it contains a space"),
-        ("redis.url=redis://host/database", "redis.url: the part after the host is not a database"),
         ("generator.openai.base_url=localhost:8000", "generator.openai.base_url: it is not a URL"),
         ("store=" + "x" * 300, "store: the name is too long for a file"),
         ("dataset.path=~nobody-has-this-name", "dataset.path: there is no user of this name"),
         ("publish.tolerance=nan", "publish.tolerance: input should be a finite number"),
-        ("serving.deadline=1e9", "serving.deadline: input should be less than or equal to"),
         ("keywords=3", "keywords: input should be"),
-        ("keywords.k_max=many", "keywords.k_max: input should be a valid integer"),
         ("opensearch.ulr=http://x", "opensearch.ulr is unknown; the nearest known key is"),
-        ("generator.name=magic", "generator.name: input should be"),
         ("opensearch.prefix=Shop", "opensearch.prefix"),
         ('serving.token="two\\nlines"', "serving.token: it contains a line break"),
-        ("a b=1", "is not of the form key=value"),
         ("a..b=1", "is not of the form key=value"),
     ],
 )
@@ -190,7 +168,6 @@ def test_a_flag_is_blamed_for_its_own_mistakes(
     ("name", "value", "says"),
     [
         ("COGR_KEYWORDS", "notjson", "COGR_KEYWORDS is not valid JSON; write a list as"),
-        ("COGR_KEYWORDS", '{"k_max": "many"}', "COGR_KEYWORDS: keywords.k_max: input should be"),
         ("COGR_KEYWORDS__KMAX", "3", "KMAX is not a setting; the nearest one is COGR_KEYWORDS__K"),
         ("COGR_STORE", "\udcff", "COGR_STORE: store: it contains a line break or a control"),
         ("COGR_CONFIG", "none.toml", "There is no configuration none.toml"),
@@ -210,25 +187,20 @@ def test_a_variable_is_blamed_for_its_own_mistakes(
     [
         (b"a = " + b"[" * 5000, "is not valid TOML: it is nested too deeply"),
         (b'[dataset]\nloader = "jsonl"\xff\n', "is not valid TOML"),
-        (b"[dataset\n", "is not valid TOML"),
         (b"", "dataset is missing"),
         (None, "There is no configuration cogr.toml"),
-        (b"dataset = 3\n", "cogr.toml: dataset: input should be"),
         (b'[dataset]\nloadr = "jsonl"\n', "the nearest known key is dataset.loader."),
         (b'[data]\nloader = "jsonl"\n', "the table data is unknown; the nearest known one is"),
         (b'k_max = 3\n[dataset]\nloader = "jsonl"\n', "the nearest known key is keywords.k_max."),
-        (b"[opensearch]\nprefix = 3\n", "opensearch.prefix: input should be a valid string"),
     ],
     ids=lambda value: ascii(value and value[:30]),
 )
 def test_the_file_is_blamed_for_its_own_mistakes(
     shop: Path, cogr_index: Command, text: bytes | None, says: str
 ) -> None:
-    begin = b'[dataset]\nloader = "jsonl"\npath = "data"\n'
     (shop / "cogr.toml").unlink()
     if text is not None:
-        table = text.startswith(b"[opensearch]")
-        (shop / "cogr.toml").write_bytes(begin + text if table else text)
+        (shop / "cogr.toml").write_bytes(text)
     cogr_index("list").check_refused(says)
 
 

@@ -14,13 +14,6 @@ from tests.indexers.backends.backend_worlds import frozen
 from tests.indexers.conftest import Command
 
 
-def test_a_dry_run_writes_nothing(shop: Path, cogr_index: Command) -> None:
-    words = ("rebuild", "--side", "item", "--generator", "scripted", "--dry-run", "--json")
-    planned = cogr_index(*words).json
-    assert (planned["prompts"], planned["cached"], planned["to_generate"]) == (4, 0, 4)
-    assert not list((shop / ".cogr").rglob("*.parquet"))
-
-
 def test_a_part_of_a_side_is_never_pushed(shop: Path, cogr_index: Command) -> None:
     ended = cogr_index("rebuild", "--side", "item", "--limit", 2, "--json")
     assert ended.json["items"] == 2
@@ -50,13 +43,7 @@ def test_a_diff_names_keywords_and_entities(shop: Path, cogr_index: Command) -> 
     assert found["gained"] == [["n", 2], ["m", 1]]
     assert found["lost"] == [["x", 2]]
     assert found["entities"][0] == {"id": "a", "text": "A", "gained": ["n", "m"], "lost": ["x"]}
-    shown = cogr_index("diff", old, new)
-    assert "keywords gained" in shown.out
-    assert "n (2), m (1)" in shown.out
-    # The other way round, what was gained is lost; a snapshot does not differ from itself.
-    back = cogr_index("diff", new, old, "--json").json
-    assert (back["gained"], back["lost"]) == (found["lost"], found["gained"])
-    assert cogr_index("diff", new, new, "--json").json["changed"] == 0
+    assert "n (2), m (1)" in cogr_index("diff", old, new).out
 
 
 def test_what_a_command_advises_runs_as_printed(

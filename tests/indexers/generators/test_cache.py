@@ -7,7 +7,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -103,7 +102,6 @@ def test_a_damaged_segment_is_set_aside_and_its_answers_are_asked_for_again(
         (segment_of('{"text": "sofa", "score": 0.5}'), Completion("e1", "sofa")),
         (segment_of('{"reason": "too long", "permanent": true}'), Failure("e1", "too long")),
         (segment_of('{"text": "sofa"}').rename_columns(["key", "text"]), None),
-        (segment_of('{"text": "sofa"}').append_column("tokens", pa.array([1])), None),
         (pa.table({"key": ["1"], "answer": ['{"text": "sofa"}']}), None),
     ],
 )
@@ -120,19 +118,6 @@ def test_a_segment_of_another_version_is_read_or_set_aside(
     keys = Keys.of([key(1)])
     assert list(cache.missing(keys)) == ([] if found else [0])
     assert cache.load(keys).answers(["e1"], 0) == [found]
-
-
-def test_a_reader_that_fails_leaves_whole_segments_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache = GenerationCache(Store(tmp_path), {"kind": "test"})
-    cache.add([(key(1), Completion("e1", "sofa", 1))])
-    error = pa.ArrowMemoryError("malloc of size 64 failed")
-    with monkeypatch.context() as short:
-        short.setattr("indexers.generators.cache.read_table", Mock(side_effect=error))
-        with pytest.raises(MemoryError):
-            answers(cache, [1])
-    assert answers(cache, [1]) == [Completion("e1", "sofa", 1)]
 
 
 def test_a_repeated_look_reads_only_what_is_new(

@@ -150,11 +150,10 @@ def test_new_items_join_a_fit(
     f1, before_f1 = (f1_of_sets(whole, by_known(items, one, whole)) for one in (queries, asked))
     assert f1 > before_f1 - 0.01
 
-    # One changed product: one answer, and the same again from the cache.
+    # One changed product.
     (row,) = (item for item in read_jsonl(CATALOGUE / "items.jsonl") if item["id"] == min(before))
     write_jsonl(folder / "one.jsonl", [{**row, "text": row["text"] + " Now in oak."}])
-    for _ in range(2):
-        assert done(cogr_index, *UPDATE, "one.jsonl")["carried"] == 399
+    assert done(cogr_index, *UPDATE, "one.jsonl")["carried"] == 399
 
     # A query that no snapshot has.
     generator = now.generator("query", "statistical")
@@ -176,11 +175,3 @@ def test_new_items_join_a_fit(
     items, queries = last.serving("item"), last.serving("query")
     assert "new" in items.manifest.generator
     assert recall(whole, new, by_known(items, queries, whole)) > 0.4
-    with FakeEndpoint(knowing(whole)) as endpoint:
-        ended = cogr_index("rebuild", "--side", "query", "--no-publish", "--json", *at(endpoint))
-    assert ended.status == 0, ended.err
-    assert "judge: " in ended.err
-    assert ended.json["generator"]["judge"]["model"] == "fake"
-    sharper = open_snapshot(last.store, ended.json["snapshot"])
-    f1, before_f1 = (f1_of_sets(whole, by_known(items, one, whole)) for one in (sharper, queries))
-    assert f1 > before_f1

@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 
 from cogr.records import Side
-from cogr.settings import load_settings
 from cogr.snapshots import Row
 from cogr.store import Store
 from indexers.generators.statistical import fitting
 from indexers.generators.statistical.generator import FIGURES
 from indexers.generators.statistical.ranking.ranker import Ranker
-from indexers.release.gate import choose_split
 from indexers.release.order import read_history
 from indexers.workspace import Workspace
 from tests.indexers.backends.backend_worlds import frozen
@@ -88,22 +86,18 @@ def test_each_figure_stops_a_publish_and_its_limit_lets_it_pass(
     assert (ended.status, ended.err.count("\n")) == (1, 1)
     assert reason in ended.err
     assert served.serving() == before
-    # This figure alone: the others let everything pass, then so does this one.
+    # This figure alone: the others let everything pass.
     flags = [] if limit == "tolerance" else ["--set", "publish.tolerance=0.99"]
     for name, value in (("MIN_VOCABULARY", 0.0), ("MAX_GROWTH", 1.0)):
         if name != limit:
             monkeypatch.setattr(f"indexers.release.gate.{name}", value)
     ended = served.run("publish", worse, *flags)
     assert (ended.status, reason in ended.err) == (1, True)
-    monkeypatch.undo()
-    monkeypatch.chdir(served.folder)
-    for name, value in (("MIN_VOCABULARY", 0.0), ("MAX_GROWTH", 1.0)):
-        monkeypatch.setattr(f"indexers.release.gate.{name}", value)
-    assert served.run("publish", worse, "--set", "publish.tolerance=1").status == 0
-    # Rolling back is never kept; the gate can be overruled.
+    # The gate can be overruled, and a rollback asks none.
+    assert served.run("publish", worse, "--no-gate").status == 0
     assert served.run("rollback").status == 0
     assert served.serving() == before
-    assert served.run("publish", worse, "--no-gate").status == 0
+    assert served.run("publish", worse, "--set", "publish.tolerance=1").status == 0
 
 
 @pytest.fixture
@@ -240,12 +234,3 @@ def test_a_pair_that_belongs_together_passes_where_each_alone_does_not(served: S
     ended = served.run("publish", *pair, "--json")
     assert ended.json["gate"]["f1"] == ended.json["gate"]["f1_before"]
     assert served.serving() == set(pair)
-
-
-def test_f1_is_measured_on_dev_queries_else_on_test_queries(shop: Path) -> None:
-    workspace = Workspace(load_settings(None))
-    queries = workspace.dataset.queries
-    assert choose_split(workspace.dataset) == "test"
-    with_dev = replace(workspace.dataset, queries={**queries, "dev": queries["test"]})
-    assert choose_split(with_dev) == "dev"
-    assert choose_split(replace(with_dev, queries={"train": queries["train"]})) is None

@@ -162,18 +162,11 @@ def test_a_bad_file_is_refused_and_nothing_is_written(shop: Path, cogr_index: Co
     for rows, sentence in BAD:
         (shop / "rules.csv").write_text(HEADER + rows)
         cogr_index("publish", "--set", "publish.rules=rules.csv").check_refused(sentence)
+    cogr_index("publish", "--set", "publish.rules=no.csv").check_refused(
+        "There is no file of rules"
+    )
+    cogr_index("publish").check_refused("No snapshot given")
     assert stored() == before
-
-
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [((), "No snapshot given"), (("--set", "publish.rules=none.csv"), "There is no file of rules")],
-)
-def test_a_publish_of_nothing_is_refused(
-    shop: Path, cogr_index: Command, flags: Sequence[str], sentence: str
-) -> None:
-    assert cogr_index("rebuild", "--side", "item").status == 0
-    cogr_index("publish", *flags).check_refused(sentence)
 
 
 def test_synonyms_lend_each_other_their_keywords_and_items_get_both_spellings() -> None:
