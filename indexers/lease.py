@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from cogr.errors import LockedError, ServiceError, StorageError
 from cogr.records import Say, Side
@@ -73,8 +73,6 @@ def lease_to_fill(index: str, field: str) -> LeaseKind:
 
 class LeaseRecord(BaseModel):
     """The content of a lease file. `seconds` is how long its holder may be silent."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     term: int
     holder: str = ""

@@ -91,12 +91,12 @@ def test_words_of_a_text_find_its_item_after_the_set(anywhere: Path, cogr_index:
     assert found("turned legs") == (["brass"], ["sofa"])
 
 
-def test_one_setting_leaves_texts_out(anywhere: Path, cogr_index: Command) -> None:
+def test_one_setting_leaves_texts_out(shop: Path, cogr_index: Command) -> None:
     titles = ("--set", "publish.search_text=false")
     ended = cogr_index("rebuild", "--side", "item", *titles)
     assert "found by titles alone, publish.search_text is false" in ended.err
     assert found("brass shade") == ([], ["brass"])
-    assert not (anywhere / ".cogr" / texts.TEXTS).exists()
+    assert not (shop / ".cogr" / texts.TEXTS).exists()
     write_jsonl(Path("changes.jsonl"), ITEMS[:1])
     refused = cogr_index("update", "--side", "item", "--changed", "changes.jsonl")
     refused.check_refused("without the items' texts (publish.search_text)", "rebuild --side item")
@@ -126,11 +126,9 @@ def test_snapshots_share_texts_and_an_update_adds_what_is_new(
     assert len(kept(anywhere)) == 2
 
 
-def test_a_text_that_changes_alone_makes_another_snapshot(
-    anywhere: Path, cogr_index: Command
-) -> None:
+def test_a_text_that_changes_alone_makes_another_snapshot(shop: Path, cogr_index: Command) -> None:
     long = " ".join(f"word{n}" for n in range(60))
-    write_data(anywhere / "data", items=[{**ITEMS[0], "text": f"{long} oak"}, *ITEMS[1:]])
+    write_data(shop / "data", items=[{**ITEMS[0], "text": f"{long} oak"}, *ITEMS[1:]])
     first = rebuilt(cogr_index)
     second = changed(cogr_index, {**ITEMS[0], "text": f"{long} elm"})
     assert first != second

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from cogr.errors import MissingExtraError, ServiceError
 from cogr.records import Side
@@ -38,8 +38,6 @@ _NAME = r"^[A-Za-z0-9-]+$"
 
 class Message(BaseModel):
     """A task: one shard of a run."""
-
-    model_config = ConfigDict(frozen=True)
 
     side: Side
     run: str = Field(pattern=_NAME)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from cogr.prompts import Prompt
 from cogr.records import Item, Query, Side
@@ -27,16 +27,10 @@ from cogr.store import Store
 from indexers.generators import Request
 from indexers.generators.cache import Keyed
 
-R = TypeVar("R", bound="Record")
+R = TypeVar("R", bound=BaseModel)
 
 
-class Record(BaseModel):
-    """A record that is one JSON file of a run's folder."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class FleetRun(Record):
+class FleetRun(BaseModel):
     """What is rebuilt, and how far the coordinator is.
 
     Attributes:
@@ -59,7 +53,7 @@ a worker that died.
 """
 
 
-class Attempt(Record):
+class Attempt(BaseModel):
     """One worker at one shard.
 
     Attributes:
@@ -95,7 +89,7 @@ class RunFolder:
         except (FileNotFoundError, ValidationError):
             return None
 
-    def write(self, record: Record, name: str) -> None:
+    def write(self, record: BaseModel, name: str) -> None:
         """Write a record, or replace it."""
         self.store.write(f"{self.path}/{name}.json", record.model_dump_json(indent=1).encode())
 

@@ -193,31 +193,29 @@ def set_of(cogr_index: Command, text: str, flags: Sequence[str]) -> set[str]:
     return {hit["id"] for hit in answer["hits"] if hit["tier"] == "set"}
 
 
-@pytest.mark.parametrize(
-    ("rule", "moved"),
-    [
-        ("synonym,ipa,,isopropanol", {"ipa": {"CH-1", "CH-2"}, "ipa 500 ml": {"CH-1"}}),
-        ("add,ipa,,isopropanol", {"ipa": {"CH-1", "CH-2"}, "ipa 500 ml": set()}),
-        ("add,ipa,,propanone", {"ipa": set(), "ipa 500 ml": set()}),
-        ("forbid,,,propanone", {"ipa": set()}),
-    ],
-)
+MOVED: Sequence[tuple[str, Mapping[str, set[str]]]] = [
+    ("synonym,ipa,,isopropanol", {"ipa": {"CH-1", "CH-2"}, "ipa 500 ml": {"CH-1"}}),
+    ("add,ipa,,isopropanol", {"ipa": {"CH-1", "CH-2"}, "ipa 500 ml": set()}),
+    ("add,ipa,,propanone", {"ipa": set(), "ipa 500 ml": set()}),
+    ("forbid,,,propanone", {"ipa": set()}),
+]
+
+
 def test_a_rule_reaches_texts_too_and_says_what_it_moves(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     cogr_index: Command,
     backend: Sequence[str],
-    rule: str,
-    moved: Mapping[str, set[str]],
 ) -> None:
     monkeypatch.chdir(write_shop(tmp_path, CHEMICALS, [], [], SCRIPTED).parent)
-    Path("rules.csv").write_text(f"{HEADER}{rule}\n")
     flags = (*backend, "--set", "publish.tolerance=1", "--set", "serving.live=none")
     for side in ("item", "query"):
         assert cogr_index("rebuild", "--side", side, *flags).status == 0
-    assert all(set_of(cogr_index, text, flags) == set() for text in moved)
-    said = cogr_index("publish", *flags, "--set", "publish.rules=rules.csv").err
-    assert {text: set_of(cogr_index, text, flags) for text in moved} == dict(moved)
-    told = ", ".join(filter(None, rule.split(",")[1:]))
-    assert f"{rule.partition(',')[0]} {told}: {len(moved['ipa'])} items\n" in said
-    assert ("Warning: 1 rules move no item" in said) == (not moved["ipa"])
+    assert set_of(cogr_index, "ipa", flags) == set()
+    for rule, moved in MOVED:
+        Path("rules.csv").write_text(f"{HEADER}{rule}\n")
+        said = cogr_index("publish", *flags, "--set", "publish.rules=rules.csv").err
+        assert {text: set_of(cogr_index, text, flags) for text in moved} == dict(moved)
+        told = ", ".join(filter(None, rule.split(",")[1:]))
+        assert f"{rule.partition(',')[0]} {told}: {len(moved['ipa'])} items\n" in said
+        assert ("Warning: 1 rules move no item" in said) == (not moved["ipa"])
