@@ -22,7 +22,7 @@ from pydantic import Field, SecretStr, field_validator
 from cogr.errors import GeneratorError, ServiceError
 from cogr.redaction import learn, masked
 from cogr.settings.indexing import Sampling
-from cogr.settings.table import check_url
+from cogr.settings.table import http_url
 from indexers.generators import (
     YES_AND_NO,
     Answer,
@@ -89,11 +89,7 @@ class OpenAIOptions(Options):
     def make(self, _: Context) -> Generator:
         return OpenAIGenerator(self)
 
-    @field_validator("base_url")
-    @classmethod
-    def _is_url(cls, url: str) -> str:
-        check_url(url, ("http", "https"), "http://host:port/v1")
-        return url
+    _is_url = field_validator("base_url")(http_url)
 
 
 class OpenAIGenerator(EndpointGenerator):

@@ -122,17 +122,13 @@ def freeze(job: Job, plan: Plan, transient: Mapping[str, str]) -> Rebuilt:
 
 
 def _texts_of_parent(job: Job) -> Texts | None:
-    # Others than those of a carried parent may be lost, and then all are written.
-    if job.carried is not None:
-        names = job.carried.snapshot.manifest.texts or ()
-        return Texts(job.store, names) if 0 < len(names) < MAX_FILES else None
-    if job.side == "query" or not job.parent:
-        return None
     try:
-        names = read_manifest(job.store, job.parent).texts or ()
+        names = read_manifest(job.store, job.parent).texts or () if job.parent else ()
         return Texts(job.store, names) if 0 < len(names) < MAX_FILES else None
     except SnapshotError:
-        return None
+        if job.carried is not None:  # Its rows name these texts.
+            raise
+        return None  # All are written.
 
 
 @contextmanager

@@ -147,10 +147,9 @@ def test_a_querys_weights_and_confidence_are_kept_and_an_items_are_not(tmp_path:
     assert (row.weights, row.confidence) == ((), None)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("most", [2, pytest.param(50, marks=pytest.mark.drill)])
-def test_kills_at_random_moments_leave_the_snapshot_of_an_undisturbed_run(
-    tmp_path: Path, most: int
+@pytest.mark.drill
+def test_fifty_kills_at_random_moments_leave_the_snapshot_of_an_undisturbed_run(
+    tmp_path: Path,
 ) -> None:
     altered = json.dumps({"indexers.generators.cache.FLUSH_ANSWERS": 16})
     faulty = ("tests.indexers.faulty", json.dumps({"delay": 0.002}))
@@ -162,7 +161,7 @@ def test_kills_at_random_moments_leave_the_snapshot_of_an_undisturbed_run(
     id_ = json.loads(subprocess.check_output(calm))["snapshot"]
     draw, kills = random.Random(0), 0
     store, environment = tmp_path / ".cogr", {**os.environ, "OMP_NUM_THREADS": "1"}
-    while kills < most:
+    while kills < 50:
         process = subprocess.Popen(
             command,
             stdout=subprocess.DEVNULL,

@@ -176,6 +176,7 @@ def test_two_coordinators_and_ctrl_c(fleet: Fleet) -> None:
     assert outcome["snapshot"] == fleet.calm()
 
 
+@pytest.mark.drill
 def test_a_fault_ends_the_worker_with_a_status(fleet: Fleet) -> None:
     program = (
         "from celery.worker.consumer import Consumer; from ops.cli import main\n"
