@@ -65,9 +65,7 @@ def test_every_variant_is_trained_on_the_shop(config: Path, every: Rows) -> None
         changed = {key for key, value in frozen[name].items() if value != frozen["full"][key]}
         assert changed == {setting}
 
-
-@pytest.mark.drill
-def test_frozen_items_are_never_trained(config: Path, every: Rows) -> None:
+    # Frozen items are never trained.
     run, (sft, first) = rounds_of(config, every["frozen"])
     targets = sft.stage("targets")
     assert sft.items == first.items == targets.notes["snapshot"]
@@ -75,9 +73,7 @@ def test_frozen_items_are_never_trained(config: Path, every: Rows) -> None:
     assert sft.model("item") == first.model("item") == targets.output
     assert first.model("query") != sft.model("query")
 
-
-@pytest.mark.drill
-def test_without_sft_rounds_start_from_the_untrained_model(config: Path, every: Rows) -> None:
+    # Without SFT rounds start from the untrained model.
     _, (sft, first) = rounds_of(config, every["no-sft"])
     assert sft.model("item") == sft.model("query") == sft.output("targets")
     assert first.model("item") != sft.model("item") != first.model("query")

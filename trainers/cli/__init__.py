@@ -115,10 +115,9 @@ def _report(
     ] = None,
 ) -> None:
     """Write an HTML report of a run: one file, no network. Needs no torch."""
-    from trainers.report import check_extra, write_report
+    from trainers.report import write_report
     from trainers.training.rounds import open_run
 
-    check_extra()
     opened = open_run(call.workspace, run)
     file = out or opened.folder() / "report.html"
     write_report(call.workspace, opened, file, console.note)

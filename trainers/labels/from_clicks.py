@@ -205,7 +205,6 @@ def _lineage(
 ) -> dict[str, Any]:
     return {
         "source": "clicks",
-        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "files": [{"name": path.name, "bytes": path.stat().st_size} for path in paths],
         "from": _iso(click_counts.first),
         "to": _iso(click_counts.last),
@@ -214,7 +213,7 @@ def _lineage(
     }
 
 
-def _iso(milliseconds: int) -> str:
+def _iso(milliseconds: float) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -246,7 +245,8 @@ def write_folder(
     store = Store(folder.absolute())
     for name, rows in ((QUERIES, queries), (LABELS, labels)):
         write_rows(store, name, rows)
-    store.write_json(LINEAGE, {"cogr": __version__, "relevant_from": RELEVANT, **lineage})
+    known = {"cogr": __version__, "relevant_from": RELEVANT, "date": _iso(time.time() * 1000)}
+    store.write_json(LINEAGE, {**known, **lineage})
 
 
 def write_rows(store: Store, name: str, rows: Iterable[Mapping[str, Any]]) -> None:

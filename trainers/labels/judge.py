@@ -13,7 +13,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -289,7 +288,6 @@ def _queries(
 def _lineage(judge: Judge, agreement: Agreement | None) -> dict[str, Any]:
     return {
         "source": "judge",
-        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "judge": dict(judge.generator.fingerprint),
         "prompt": GRADES + PAIR + FORM,
         "counts": dict(+judge.counts),

@@ -20,8 +20,7 @@ from typer.main import get_command
 
 from cogr.datasets.query_logs import Searched
 from cogr.errors import ServiceError
-from indexers.backends import Words
-from indexers.backends.opensearch.search import bodies, query_body
+from indexers.backends.opensearch.search import query_body
 from ops.cli import app
 from ops.shadow import IN_A_ROW, Compared, FailedError, Replayed, SearchAnswer, replay
 from ops.shadow.bodies import NOTHING, SERVED, Body
@@ -47,14 +46,6 @@ def test_a_filled_body_holds_the_query_as_data(tmp_path: Path) -> None:
     ]
     assert SERVED.fill("", NOTHING) == {"query": {"match_none": {}}}
     assert Body({"query": "{{clause own}}"}, "").fill("", NOTHING) == {"query": {"match_none": {}}}
-
-
-def test_what_serves_is_the_clause_of_the_expander() -> None:
-    served, _ = bodies({"a": 2.0}, Words("sofa {{query}}", 0.5))
-    answer = expanded({"a": 2.0}, clause=served)
-    assert SERVED.fill("sofa {{query}}", answer) == {"query": served}
-    body = Body({"query": {"bool": {"must": ["{{blend}}"]}}}, "body.json")
-    assert body.fill("sofa {{query}}", answer) == {"query": {"bool": {"must": [served]}}}
 
 
 def expanded(keywords: dict[str, float], **more: Any) -> dict[str, Any]:
