@@ -15,6 +15,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import accumulate
 
 from cogr.keywords import query_key
@@ -143,11 +144,9 @@ def _has_ip(text: str) -> bool:
 
 
 def _is_ip(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        return ipaddress.ip_address(text) is not None
+    return False
 
 
 _KINDS = {

@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, cast, get_args
@@ -232,11 +232,9 @@ def _fitting(value: Scalar) -> frozenset[FieldType]:
 
 
 def _is_time(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        return datetime.fromisoformat(text) is not None
+    return False
 
 
 def _made(id_: str, name: str, value: Any, type_: FieldType) -> Scalar:
