@@ -350,7 +350,7 @@ class Catalogue:
 
     @cached_property
     def lexical(self) -> Lexical:
-        """BM25 over titles and texts."""
+        """BM25 over titles and texts, for comparison with the set."""
         return Lexical(self.dataset.items)
 
 

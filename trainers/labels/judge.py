@@ -68,12 +68,13 @@ class JudgedLabels:
 
     @property
     def said(self) -> str:
-        if (found := self.agreement) is None:
+        if (measured := self.agreement) is None:
             return "Agreement with people is not measured: too few pairs that people judged."
         return (
-            f"Agreement with people on {found.pairs} pairs: kappa {found.kappa:.2f}, accuracy "
-            f"{found.accuracy:.0%}; the judge calls {found.lean:+.0%} more of them relevant. With "
-            "a kappa below 0.4 don't train on these labels."
+            f"Agreement with people on {measured.pairs} pairs: kappa {measured.kappa:.2f}, "
+            f"accuracy {measured.accuracy:.0%}; beside people the judge calls "
+            f"{measured.lean:+.0%} of them relevant. With a kappa below 0.4 don't train on these "
+            "labels."
         )
 
 

@@ -47,7 +47,7 @@ from trainers.training.stage import (
     Launcher,
     StageFailure,
     error_file,
-    side_of,
+    stage_side,
     stages_of_start,
 )
 
@@ -203,7 +203,7 @@ class Driver:
         error_file(self.run).unlink(missing_ok=True)
         status = self._launcher.run(self.run, retries, *how)
         for done in self.run.state().rounds[current.number].stages[len(current.stages) :]:
-            STAGE_SECONDS.labels(side_of(done.name), done.name).observe(done.seconds)
+            STAGE_SECONDS.labels(stage_side(done.name), done.name).observe(done.seconds)
         if status == 0:
             return None
         failure = StageFailure.of(self.run) or StageFailure(status=status)

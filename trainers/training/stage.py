@@ -242,7 +242,7 @@ def do_next(workspace: Workspace, run: Run, retries: int) -> None:
         return
     say(f"{round_name(inputs.round.number)}, {name}")
     started = time.monotonic()
-    with recorded(name, side_of(name)):
+    with recorded(name, stage_side(name)):
         wrote = WORK[name](inputs)
     gc.collect()  # A trainer is part of a reference cycle, so only this frees its model.
     seconds = round(time.monotonic() - started, 2)
@@ -279,7 +279,7 @@ def evaluate_round(inputs: Inputs) -> Wrote:
     return Wrote("", split_figures(inputs.workspace, round_.items, round_.queries))
 
 
-def side_of(stage: StageName) -> str:
+def stage_side(stage: StageName) -> str:
     """The side that a stage trains or writes; "pair" for both."""
     return next((side for side in SIDES if side in stage), "pair")
 
