@@ -111,7 +111,7 @@ class Selection:
         return self.value - self.cost
 
 
-def exact_cut(p: Any, expected_relevant: float | None = None) -> tuple[Ints64, float]:
+def exact_cut(p: Any, expected: float) -> tuple[Ints64, float]:
     """The ranking's own best prefix: the retrieved set of highest expected F1 when any set may be
     retrieved.
 
@@ -121,13 +121,12 @@ def exact_cut(p: Any, expected_relevant: float | None = None) -> tuple[Ints64, f
 
     Args:
         p: relevance per item, shape (n,), not negative.
-        expected_relevant: E, the expected number of relevant items; the sum of p by default.
+        expected: E, the expected number of relevant items.
 
     Returns:
         The items of the prefix, best first, and its value.
     """
     p = np.asarray(p, dtype=np.float64)
-    expected = float(p.sum()) if expected_relevant is None else expected_relevant
     # Of perhaps a million items few have p above 0.
     positive = np.flatnonzero(p > 0)
     if not positive.size:
