@@ -153,7 +153,7 @@ class GenerationCache:
 
     def load(self, keys: Keys) -> Cached:
         """The answers to the keys, copied out of all segments once."""
-        tables = (self._read(name, SEGMENT_SCHEMA.names) for name in self.names())
+        tables = (self.read(name, SEGMENT_SCHEMA.names) for name in self.names())
         return Cached(keys, (table for table in tables if table is not None))
 
     def missing(self, keys: Keys) -> BitMap:
@@ -166,12 +166,8 @@ class GenerationCache:
     def names(self) -> list[str]:
         return [name for name in self._store.list(self._folder) if name.endswith(".parquet")]
 
-    def keys_of(self, name: str) -> Keys:
-        """The keys of a segment; none when it is gone or damaged."""
-        table = self._read(name, ["key"])
-        return Keys(b"") if table is None else _keys(table)
-
-    def _read(self, name: str, columns: Sequence[str]) -> pa.Table | None:
+    def read(self, name: str, columns: Sequence[str]) -> pa.Table | None:
+        """Columns of a segment; None when it is gone or damaged."""
         path = f"{self._folder}/{name}"
         try:
             data = self._store.read(path)
@@ -213,8 +209,8 @@ class Missing:
             # Segments are gone, and their answers with them.
             self._seen, self._known[:] = set(), False
         for name in names - self._seen:
-            _, positions = self._keys.find(self._cache.keys_of(name))
-            self._known[positions] = True
+            if (table := self._cache.read(name, ["key"])) is not None:
+                self._known[self._keys.find(_keys(table))[1]] = True
         self._seen = names
         return to_bitmap(np.flatnonzero(~self._known).astype(np.uint32))
 

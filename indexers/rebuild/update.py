@@ -154,7 +154,7 @@ class Update(RebuildRun):
         parent = self.workspace.serving(self.side).base
         self.changes = self._find_changes(parent)
         after = self.workspace.with_dataset(self.changes.applied_to(self.workspace.dataset))
-        return job_of_changes(after, self.request, parent, self.changes)
+        return narrowed(_on_kept_fit(make_job(after, self.request), parent), parent, self.changes)
 
     def _find_changes(self, parent: Snapshot) -> Changes:
         request, workspace = self.request, self.workspace
@@ -199,13 +199,6 @@ class GainingQueries(Update):
         upserts = {row.id: Query(row.id, row.text) for row in parent.rows() if row.id in ids}
         self.changes = Changes("query", upserts, frozenset())
         return narrowed(whole, parent, self.changes)
-
-
-def job_of_changes(
-    after: Workspace, request: RebuildRequest, parent: Snapshot, changes: Changes
-) -> Job:
-    """The job of an update, in a workspace that has the changed data set. Raises as `narrowed`."""
-    return narrowed(_on_kept_fit(make_job(after, request), parent), parent, changes)
 
 
 def _on_kept_fit(whole: Job, parent: Snapshot, items: str | None = None) -> Job:

@@ -16,7 +16,7 @@ from pyroaring import BitMap
 from cogr.errors import CheckFailedError, SnapshotError
 from cogr.matching.mirror import Mirror
 from cogr.metrics import figures_of_pair
-from cogr.records import SIDES, Dataset, Say, Side, Split
+from cogr.records import SIDES, Say, Side, Split
 from cogr.snapshots import Snapshot, open_snapshot, read_manifest
 from cogr.store import Store
 from indexers.backends.memory import mirror_of
@@ -132,7 +132,8 @@ def _compare(
     after: dict[Side, str] = {**serving, **{read_manifest(store, id_).side: id_ for id_ in ids}}
     if after == serving:
         return Verdict()
-    split = choose_split(workspace.dataset)
+    splits: tuple[Split, ...] = ("dev", "test")
+    split = next((one for one in splits if workspace.dataset.queries.get(one)), None)
     f1, unreached = _figures(workspace, split, after, held_out, "candidate")
     f1_before, unreached_before = _figures(workspace, split, serving, held_out, "serving")
     learned_dev = _learned_dev(workspace, after, held_out)
@@ -173,11 +174,6 @@ def _learned_dev(
         return False
     item, query = (open_snapshot(workspace.store, pair[side]) for side in ("item", "query"))
     return held_out.learned_dev(item, query)
-
-
-def choose_split(dataset: Dataset) -> Split | None:
-    """The split that F1 is measured on: dev, else test; None without labelled queries."""
-    return next((split for split in ("dev", "test") if dataset.queries.get(split)), None)
 
 
 def _figures(

@@ -50,17 +50,6 @@ def test_the_set_comes_first_then_more_by_text(shop: Path) -> None:
     assert all(hit.words == 0 for hit in alone.hits)
 
 
-def test_queries_that_differ_in_their_number_find_their_own_items(shop: Path) -> None:
-    texts = {"2. Liga": "couch", "11. Liga": "tables", ".seat": "seat", "seat?": "couch"}
-    rows = [Row(f"q{at}", text, (word,)) for at, (text, word) in enumerate(texts.items())]
-    opened = serve(shop, rows)
-    for text, word in texts.items():
-        found = search(opened, text.upper(), keywords_only=True)
-        assert found.source == "index"
-        assert word in found.keywords
-        assert all(one not in found.keywords for one in {*texts.values()} - {word, "seat"})
-
-
 def test_weights_decide_the_order_unless_they_are_switched_off(shop: Path) -> None:
     found = search(serve(shop), "velvet things")
     assert dict(found.keywords) == {"velvet things": 1.0, "couch": 2.0, "tables": 0.5}

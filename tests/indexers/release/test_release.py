@@ -231,18 +231,6 @@ def test_a_publish_killed_at_any_write_is_in_the_history_if_it_serves(
 # Ids and what comes next
 
 
-def test_export_takes_what_serves_not_what_is_newest(memory: World, cogr_index: Command) -> None:
-    def exported(side: str) -> str:
-        ended = cogr_index("export", "keywords", "a.jsonl", "--side", side, "--json")
-        return str(ended.json["snapshot"])
-
-    newest = cogr_index("list", "--json").json["snapshots"][-1]["snapshot"]
-    assert exported(newest.partition("-")[0]) == newest
-    memory.serve((0, 0))
-    assert exported("item") == memory.items[0].id
-    assert exported("query") == memory.queries[0].id
-
-
 def test_a_switch_to_two_rounds_is_refused_or_said_aloud(
     memory: World, cogr_index: Command
 ) -> None:
