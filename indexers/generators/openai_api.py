@@ -257,6 +257,12 @@ class OpenAIGenerator(EndpointGenerator):
                 f"The endpoint {self._endpoint} returned {status} ({said}); check the generator's "
                 "api_key."
             ) from error
+        if 300 <= status < 400:
+            raise GeneratorError(
+                f"The endpoint {self._endpoint} redirects to "
+                f"{without_credentials(error.response.headers.get('location', '')) or 'no URL'}; "
+                "set base_url to the address that answers."
+            ) from error
         if status == 404:
             raise GeneratorError(
                 f"The endpoint {self._endpoint} has no model {self.options.model!r} or no "
@@ -321,7 +327,12 @@ async def _stop(client: Any, running: set[asyncio.Task[Answer]]) -> None:
 
 
 def without_credentials(url: str) -> str:
-    """The URL without user, password, query and fragment, so that it may be printed and stored."""
-    parts = urlsplit(url)
+    """The URL without user, password, query and fragment, so that it may be printed and stored; ""
+    where it can't be read.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path.rstrip('/')}"

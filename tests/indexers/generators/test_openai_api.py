@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cogr.errors import CogrError, ServiceError, SettingsError
+from cogr.errors import CogrError, GeneratorError, ServiceError, SettingsError
 from cogr.prompts import PAPER, Prompter
 from cogr.records import Query
 from cogr.settings.indexing import GeneratorSettings
@@ -223,14 +223,15 @@ def test_what_is_refused_for_all_is_told_in_the_endpoints_words(
 
 def test_a_prompt_is_not_taken_to_another_host() -> None:
     with FakeEndpoint() as other:
+        place = other.url.replace("http://", "http://me:secret@")
 
         def away(_: WebRequest) -> Answer:
             return 307, b"moved"
 
-        with serve(away, headers={"location": f"{other.url}/chat/completions"}) as url:
-            (found,) = generator(f"{url}/v1", retries=0).generate(requests(1))
-    assert isinstance(found, Failure)
-    assert "307" in found.reason
+        with serve(away, headers={"location": f"{place}/chat/completions"}) as url:
+            with pytest.raises(GeneratorError, match=f"redirects to {other.url}") as raised:
+                list(generator(f"{url}/v1", retries=0).generate(requests(2)))
+    assert "secret" not in str(raised.value)
     assert other.bodies == []
 
 
@@ -288,3 +289,4 @@ def test_urls_are_printed_without_secrets() -> None:
     assert "sk-secret" not in json.dumps(made.fingerprint) + repr(made.options)
     assert made.fingerprint["endpoint"] == "https://host:8000/v1"
     assert without_credentials("http://u:p@[::1]:80/v1#y") == "http://[::1]:80/v1"
+    assert without_credentials("http://u:p@[::1/v1") == ""
