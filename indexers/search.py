@@ -161,12 +161,10 @@ class Searcher:
 
 
 @dataclass(frozen=True)
-class Answered:
-    """A search's answer.
+class Answered(Found):
+    """A search's answer, and what it was searched by.
 
     Attributes:
-        keywords: S_q ∪ {q}, the normalised query text first -> weight.
-        source, confidence: as of `Found`.
         rules: the merchant's rules for this query (`publish.rules`).
         note: why precomputed keywords are not used, or no model answers; "" otherwise.
         total: size of the set: what the keywords find, and literal matches.
@@ -174,9 +172,6 @@ class Answered:
     """
 
     query: str
-    keywords: Mapping[str, float]
-    source: SearchSource
-    confidence: float | None
     rules: Sequence[str]
     note: str
     snapshot: str
@@ -261,10 +256,8 @@ def search(
     words = not keywords_only and keywords is None
     result = searcher.find(query, size, words=words, explain=True)
     return Answered(
+        **vars(query),
         query=text,
-        keywords=query.keywords,
-        source=query.source,
-        confidence=query.confidence,
         rules=[str(rule) for rule in searcher.rules.about(text)],
         note=" ".join(searcher.notes),
         snapshot=searcher.item,
