@@ -362,6 +362,7 @@ def test_the_scorer_gives_the_reward_of_the_parsed_keywords() -> None:
         (float("nan"), "it returned nan, which is not a finite number"),
         (None, "it returned None"),
         (ValueError("no margin known."), r"ValueError: no margin known\.$"),
+        (DataError("No such item."), r"No such item\.$"),
     ],
 )
 def test_a_reward_that_fails_is_never_a_number(value: Any, said: str) -> None:
