@@ -25,6 +25,9 @@ def test_no_push_and_no_publish(shop: Path, cogr_index: Command) -> None:
     made = cogr_index("rebuild", "--side", "item", "--no-push", "--json").json
     rows = cogr_index("list", "--json").json["snapshots"]
     assert [(row["pushed"], row["serving"]) for row in rows] == [(False, False)]
+    # Where nothing serves, the newest is exported.
+    exported = cogr_index("export", "keywords", "out.jsonl", "--json").json
+    assert exported["snapshot"] == made["snapshot"]
     assert cogr_index("rebuild", "--side", "item", "--no-publish", "--json").status == 0
     rows = cogr_index("list", "--json").json["snapshots"]
     assert [(row["pushed"], row["serving"]) for row in rows] == [(True, False)]

@@ -59,6 +59,11 @@ def test_an_unreachable_hub_is_a_service(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 def test_adapters_are_checked(tmp_path: Path) -> None:
     config = tmp_path / "adapter_config.json"
+    with pytest.raises(GeneratorError, match=r"has no adapter_config\.json"):
+        models.check_adapter(tmp_path)
+    config.write_text("[]")
+    with pytest.raises(GeneratorError, match="holds no JSON object"):
+        models.check_adapter(tmp_path)
     for kind in ("PROMPT_TUNING", "LORA"):
         config.write_text(json.dumps({"peft_type": kind, "base_model_name_or_path": "a/base"}))
         said = rf"a {kind}, can't be used; .* weights in adapter_model\.safetensors"

@@ -62,6 +62,14 @@ def test_a_rebuild_says_which_generator_wrote_and_why(labelled: Path, cogr_index
     assert "auto: 100 training queries have labels" in planned.out
 
 
+def test_auto_with_too_few_labels_is_extractive_and_says_so(
+    shop: Path, cogr_index: Command
+) -> None:
+    (shop / "cogr.toml").write_text(DATASET)
+    told = "extractive (auto: 1 training queries have labels, statistical needs 10)"
+    assert told in cogr_index(*REBUILD, "--dry-run").out
+
+
 @pytest.mark.usefixtures("shop")
 def test_a_generator_that_reads_no_prompts_is_not_told_of_in_prompts(cogr_index: Command) -> None:
     planned = cogr_index(*REBUILD, "--dry-run")
