@@ -173,7 +173,7 @@ def shop_requests(items: int) -> list[Request]:
     entities = load_dataset("jsonl", CATALOGUE).entities("item")
     prompter = Prompter(PAPER["item"], 512, cut_by_estimate)
     drawn = random.Random(0).sample(list(entities), items)
-    return [Request(entity.id, entity, prompter(entity, ())) for entity in drawn]
+    return [Request(entity.id, entity, prompter(entity)) for entity in drawn]
 
 
 # In this process

@@ -57,6 +57,7 @@ class Attempt(BaseModel):
     """One worker at one shard.
 
     Attributes:
+        started: when it took the shard, in seconds of the epoch.
         items, seconds: how many answers it generated, and how long that took.
         transient: failures that the cache does not remember, by entity id.
     """
@@ -65,6 +66,7 @@ class Attempt(BaseModel):
     worker: str
     state: AttemptState = "loading"
     reason: str = ""
+    started: float = Field(default_factory=time.time)
     items: int = 0
     seconds: float = 0.0
     transient: Mapping[str, str] = {}
