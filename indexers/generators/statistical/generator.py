@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VERSION = 14
+VERSION = 15
 """Version of the method: raise it with any change that fits the same data set otherwise."""
 
 FOLDER = "statistical"

@@ -39,7 +39,7 @@ from indexers.generators.statistical.ranking.ranker import Ranker
 from indexers.generators.statistical.ranking.text_index import GRAM_BITS, PairSignals, TextIndex
 from indexers.text import Analyser
 
-_FORMAT = 10
+_FORMAT = 11
 """Version of the layout below, and of everything that reads it (analysis, features)."""
 
 Data = bytes | mmap.mmap

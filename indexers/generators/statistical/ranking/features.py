@@ -80,8 +80,8 @@ CANDIDATES = ("bm25", "feedback", "profile", *_VOTES, "latent")
 DEPTH, DEPTH_OF_FEW = 40, 60
 """Items that each of `CANDIDATES` brings in; more where training queries are few."""
 
-SPELLED_PART = 4
-"""Titles spelled like the query bring in a fourth of it: with all of it msrd and nfcorpus lose."""
+SPELLED_DEPTH, SPELLED_DEPTH_OF_FEW = 10, 60
+"""Items whose titles are spelled like the query; msrd and nfcorpus lose where it is 40."""
 
 BATCH_CELLS = 2_000_000
 """Queries x items that are worked on at once."""
@@ -115,7 +115,7 @@ class CandidatePairs:
 
 def candidates(sources: TrainingQueries, batch: QueryBatch) -> CandidatePairs:
     """Features of the candidates of each query: the best `DEPTH` items by each of `CANDIDATES`, and
-    a `SPELLED_PART` of that by the 4-grams of their titles.
+    `SPELLED_DEPTH` of them by the 4-grams of their titles.
     """
     size = max(1, BATCH_CELLS // max(sources.index.n_items, 1))
     starts = range(0, batch.size, size)
@@ -137,7 +137,8 @@ def _candidates(sources: TrainingQueries, batch: QueryBatch) -> CandidatePairs:
             else top_rows(signals.pair[name], depth)
         )
         chosen[row_of(best), best.indices] = True
-    best = sources.index.nearest_titles(batch.grams, depth // SPELLED_PART)
+    spelled = SPELLED_DEPTH_OF_FEW if sources.few else SPELLED_DEPTH
+    best = sources.index.nearest_titles(batch.grams, spelled)
     chosen[row_of(best), best.indices] = True
     if signals.encoded:
         best = sources.index.nearest_encoded(signals.encoded[1], depth)
