@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -93,7 +94,8 @@ def reproduced(name: str, asked: argparse.Namespace) -> list[str]:
     }
     if asked.write:
         RESULTS.mkdir(exist_ok=True)
-        written = {**results.as_dict(), "command": command(name, asked.seeds)}
+        described = {"command": command(name, asked.seeds), "commit": commit()}
+        written = {**results.as_dict(), **described}
         text = json.dumps(written, indent=1, sort_keys=True, ensure_ascii=False)
         (RESULTS / f"{name}.json").write_text(text + "\n", "utf-8")
         (RESULTS / f"{name}.md").write_text(markdown(results), "utf-8")
@@ -120,6 +122,14 @@ def of_statistical() -> list[str]:
         }
     expected = tomllib.loads(EXPECTED.read_text("utf-8"))
     return [miss for name, one in found.items() for miss in misses(name, expected[name], one)]
+
+
+def commit() -> str:
+    """The commit that is checked out here."""
+    asked = ["git", "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(
+        asked, cwd=HERE, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def command(name: str, seeds: int) -> str:
