@@ -26,11 +26,14 @@ from benchmarks.compare.runner import CompareOptions, run_comparison
 from cogr.errors import CheckFailedError, CogrError, UserError
 from indexers.generators.statistical.ranking.encoder import MINILM
 from indexers.workspace import Workspace
+from trainers.demo import CATALOGUE
 from trainers.evaluation import bm25
 
 HERE = Path(__file__).parent
 EXPECTED, RESULTS = HERE / "expected.toml", HERE / "results"
-NAMES = ("nfcorpus", "msrd", "chorus")
+NAMES = ("nfcorpus", "msrd", "chorus", "shop")
+"""`shop` is the sample shop."""
+
 METHODS = (
     "bm25",
     "synonyms",
@@ -44,6 +47,7 @@ METHODS = (
 """What runs on a CPU in minutes, without weights."""
 
 MEASURES = (*CUTS, "ndcg@10")
+SERVES, SERVED = "what serves", ("F1", "nDCG@10", "R@100")
 EXACT = 0.002
 """Spread of what draws nothing, and the least of all."""
 WRITTEN = "# Written by `python benchmarks/reproduce.py --write`.\n"
@@ -74,7 +78,10 @@ def main() -> None:
 def reproduced(name: str, asked: argparse.Namespace) -> list[str]:
     """Run the methods on one data set; what is not as expected, a phrase each."""
     folder = Path(os.environ.get("COGR_DATA_DIR", ""))
-    if not os.environ.get("COGR_DATA_DIR") or not (folder / name).is_dir():
+    source = f'loader = "{name}"'
+    if name == "shop":
+        source = f'loader = "jsonl"\npath = "{CATALOGUE}"'
+    elif not os.environ.get("COGR_DATA_DIR") or not (folder / name).is_dir():
         raise UserError(
             f"There is no data set {name}: set COGR_DATA_DIR to the folder that has it, see "
             "docs/datasets.md."
@@ -84,7 +91,7 @@ def reproduced(name: str, asked: argparse.Namespace) -> list[str]:
     config = out / "cogr.toml"
     # An encoder is there or not, as the network is.
     own = '[generator.statistical]\nencoder = "none"\n'
-    config.write_text(f'store = "store"\n[dataset]\nloader = "{name}"\n{own}', "utf-8")
+    config.write_text(f'store = "store"\n[dataset]\n{source}\n{own}', "utf-8")
     workspace = Workspace.open(config, [])
     comparison = CompareOptions(METHODS, asked.seeds, True, out / "compare")
     results = run_comparison(workspace, comparison, lambda line: print(line, flush=True))
@@ -104,19 +111,23 @@ def reproduced(name: str, asked: argparse.Namespace) -> list[str]:
 
 
 def of_statistical() -> list[str]:
-    """What is not as expected of `statistical` by bench_statistical.py, a phrase each: where a
-    fifth of the sample shop's items is newer than the labels (--new-items shop), learned from half
-    of the queries (--halves med cacm), and with an encoder (--encoder FOLDER med cacm).
+    """What is not as expected of `statistical` by bench_statistical.py, a phrase each: what serves
+    (--served), where a fifth of the sample shop's items is newer than the labels (--new-items
+    shop), learned from half of the queries (--halves med cacm), and with an encoder (--encoder
+    FOLDER med cacm).
     """
-    from bench_statistical import encoder_gains, load, new_items, random_halves
+    from bench_statistical import UNTUNED, encoder_gains, load, new_items, random_halves, serves
 
-    found: dict[str, dict[str, Mapping[str, Any]]] = {"shop": {}}
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for name in (*NAMES, "med", "cacm", *UNTUNED):
+        notes = serves(name).notes
+        found[name] = {SERVES: {one.lower(): float(notes[one].split()[-1]) for one in SERVED}}
     for row in new_items(load("shop"), "test"):
         means = {measure: float(str(of).split()[0]) for measure, of in row.notes.items()}
         found["shop"][row.name.partition(", ")[2]] = means
     for name in ("med", "cacm"):
         gains = {row.name: row.notes for row in encoder_gains(name, MINILM, 0, "test")}
-        found[name] = {
+        found[name] |= {
             "half of the queries": random_halves(name).notes,
             "an encoder": {"f1": gains[f"{name}, 5 folds: 1 - F1"]["with"]},
         }
