@@ -6,7 +6,7 @@ store; nothing is published here.
 
 Every item's marginal reward (paper, section 2.3) is measured against the same reference. When all
 items move at once, the gains overlap and are not realised in full. So new sets are taken one after
-another, the most promising first, with the counts updated as it goes, where they don't lower F1. The
+another, the most promising first, where F1 does not fall, with the counts updated as it goes. The
 paper takes all of them: `training.rules = "paper"`.
 """
 
