@@ -18,6 +18,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    Task,
     TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
@@ -35,6 +36,10 @@ PIPED_WIDTH = 120
 FIRST_LINE = 5.0
 NEXT_LINE = 30.0
 """Seconds after which a line of progress is written, where no bar is shown."""
+_TELLING = 0.1
+"""Share of the work that must be done before its time left is estimated: the first part often
+loads a model.
+"""
 
 
 class _VisibleConsole(Console):
@@ -77,11 +82,15 @@ def progress_bar(what: str, total: int) -> Iterator[Advance]:
         yield lines.advance
         lines.end()
     else:
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-        left = TimeRemainingColumn(), MofNCompleteColumn()
-        with Progress(*columns, *left, console=console) as progress:
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _Left())
+        with Progress(*columns, MofNCompleteColumn(), console=console) as progress:
             task = progress.add_task(what, total=total)
             yield lambda count: progress.advance(task, count)
+
+
+class _Left(TimeRemainingColumn):
+    def render(self, task: Task) -> Text:
+        return super().render(task) if task.percentage >= 100 * _TELLING else Text("-:--:--")
 
 
 class _Lines:
@@ -94,8 +103,10 @@ class _Lines:
         self._done += count
         now, todo = time.monotonic(), self._total - self._done
         if now >= self._next and todo > 0:
-            left = duration(todo * (now - self._began) / self._done)
-            logs.say(f"{self._what}: {self._done:,} of {self._total:,}, {left} left")
+            left = ""
+            if self._done >= _TELLING * self._total:
+                left = f", {duration(todo * (now - self._began) / self._done)} left"
+            logs.say(f"{self._what}: {self._done:,} of {self._total:,}{left}")
             self._next = now + NEXT_LINE
 
     def end(self) -> None:

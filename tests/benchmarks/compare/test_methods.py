@@ -52,6 +52,7 @@ def unlabelled(task: Task) -> Task:
 
 
 def test_synonyms_beat_the_words_alone_and_random_labels_teach_none(task: Task) -> None:
+    pytest.importorskip("bm25s")
     learned, words = fitted(task, "synonyms"), fitted(task, "synonyms", most=0)
     wrong = fitted(unlabelled(task), "synonyms")
     assert figures(task, learned)["ndcg@10"] > 1.4 * figures(task, words)["ndcg@10"]

@@ -107,6 +107,18 @@ def test_the_next_command_works_where_the_environment_is_not_activated(
     assert Path(program).is_file()
 
 
+@pytest.mark.parametrize(("done", "told"), [(99, False), (100, True)])
+def test_no_time_left_is_told_before_a_tenth_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], done: int, told: bool
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: now)
+    with terminal.progress_bar("a model that loads first", 1000) as advance:
+        now += 60
+        advance(done)
+    assert (" left" in capsys.readouterr().err.splitlines()[0]) is told
+
+
 def test_progress_is_shown_by_lines_where_nobody_watches(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,7 +130,7 @@ def test_progress_is_shown_by_lines_where_nobody_watches(
             advance(10)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "keywords of items: 50 of 1,000, 1:35 min left",
+        "keywords of items: 50 of 1,000",
         "keywords of items: 350 of 1,000, 1:05 min left",
         "keywords of items: 650 of 1,000, 35.0 s left",
         "keywords of items: 950 of 1,000, 5.0 s left",
