@@ -69,6 +69,7 @@ def test_a_synonym_needs_two_queries_a_share_of_their_votes_and_more_than_chance
     assert learned_synonyms(asked, relevant, items, 5, 0.8) == {"settee": ["sofa"]}
 
 
+@pytest.mark.slow
 def test_learned_keywords_beat_those_without_labels(task: Task) -> None:
     learned, plain = (fitted(task, one) for one in ("statistical", "extractive"))
     assert figures(task, learned)["f1"] > 3 * figures(task, plain)["f1"]

@@ -265,6 +265,7 @@ def test_a_merchants_rules_are_listed_and_those_of_a_query_named(tmp_path: Path)
         assert answer["hits"][0]["id"] == "c"
 
 
+@pytest.mark.slow
 def test_the_first_answer_waits_for_a_model_that_is_being_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

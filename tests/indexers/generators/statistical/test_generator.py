@@ -93,6 +93,7 @@ def test_a_keyword_costs_where_nobody_says_it_or_one_item_has_it() -> None:
     assert {word: costs[keywords.ids.find(word)] for word in wanted} == wanted
 
 
+@pytest.mark.slow
 def test_a_damaged_artefact_is_fitted_again(
     dataset: Dataset,
     artefact: Artefact,

@@ -163,6 +163,7 @@ def away(name: str, _files: Sequence[str]) -> Path:
     raise ServiceError(f"{name} can't be reached.")
 
 
+@pytest.mark.slow
 def test_auto_is_chosen_once_and_kept_in_the_store(
     hub: list[str], model: Path, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
