@@ -22,7 +22,7 @@ demo:
 	  $(BIN)/cogr-train demo --backend $(BACKEND)
 
 # Three processes at once, a file of tests in one of them, files of long tests first. Tests wait for
-# servers half of the time, so three keep two cores busy (332 s, two 423 s). A thread each, since
+# servers half of the time, so three keep two cores busy (332 s, two 397 s). A thread each, since
 # threads that spin take another's core. They share the servers that tests need.
 PROCESSES ?= 3
 test: setup check

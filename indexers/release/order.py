@@ -630,7 +630,14 @@ def _spoken(state: ServingState, history: History) -> str:
 
 
 def _rules_digest(store: Store, id_: str | None) -> str:
-    return str(rules_note(store, id_).get("digest", ""))
+    return str(_whole_note(store, id_).get("digest", ""))
+
+
+def _whole_note(store: Store, id_: str | None) -> Mapping[str, Any]:
+    """`rules_note`; a damaged snapshot hinders no switch away from it."""
+    with suppress(SnapshotError):
+        return rules_note(store, id_)
+    return {}
 
 
 def _check_base(
@@ -638,7 +645,7 @@ def _check_base(
 ) -> None:
     for side, was in base.items():
         now = serving.get(side)
-        before, after = (rules_note(store, id_).get("base", id_) for id_ in (was, now))
+        before, after = (_whole_note(store, id_).get("base", id_) for id_ in (was, now))
         if before != after:
             raise MovedError(
                 f"{' and '.join(ids)} started from {was or 'nothing'}, but now "

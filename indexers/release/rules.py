@@ -27,7 +27,7 @@ from typing import Any
 from pyroaring import BitMap
 
 from cogr.datasets.reading import Sheet
-from cogr.errors import CogrError, DataError, SnapshotError
+from cogr.errors import CogrError, DataError
 from cogr.keywords import folded, parse, query_key, query_keywords, self_keyword
 from cogr.records import Say, Side
 from cogr.settings.indexing import kind_of
@@ -225,11 +225,11 @@ def _rule(place: Any, cells: Mapping[str, str]) -> Rule:
 
 def rules_note(store: Store, snapshot: str | None) -> Mapping[str, Any]:
     """The rules that a snapshot was made with, their digest, and its base; empty without rules, and
-    where the snapshot is another store's, pruned or damaged.
+    where the store lacks it. Raises SnapshotError where it is damaged.
     """
     note: Mapping[str, Any] = {}
-    with suppress(SnapshotError):
-        note = read_manifest(store, snapshot).notes.get(RULES, {}) if snapshot else {}
+    if snapshot is not None and snapshot in store.list("snapshots"):
+        note = read_manifest(store, snapshot).notes.get(RULES, {})
     return note
 
 

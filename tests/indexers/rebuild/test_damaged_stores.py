@@ -155,6 +155,19 @@ def test_a_rebuild_makes_a_damaged_snapshot_again_and_says_so(
     assert done(cogr_index, "list")["snapshots"][0]["state"] == "serving"
 
 
+def test_nothing_is_searched_without_the_rules_of_a_damaged_snapshot(
+    shop: Path, cogr_index: Command
+) -> None:
+    made = {
+        side: done(cogr_index, "rebuild", "--side", side)["snapshot"] for side in ("item", "query")
+    }
+    assert cogr_index("search", "sofa").status == 0
+    (shop / ".cogr/snapshots" / made["query"] / "manifest.json").write_bytes(b"")
+    assert cogr_index("search", "sofa").status != 0
+    done(cogr_index, "rebuild", "--side", "query")
+    assert cogr_index("search", "sofa").status == 0
+
+
 def test_list_and_prune_show_a_damaged_snapshot_and_go_on(shop: Path, cogr_index: Command) -> None:
     rebuild = ("rebuild", "--side", "item", "--no-publish", "--generator")
     broken, whole = (
