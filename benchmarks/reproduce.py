@@ -24,7 +24,7 @@ from benchmarks.compare import METHODS as COMPARED
 from benchmarks.compare.measuring import CUTS
 from benchmarks.compare.results import markdown
 from benchmarks.compare.runner import CompareOptions, run_comparison
-from cogr.errors import CheckFailedError, CogrError, UserError
+from cogr.errors import CheckFailedError, CogrError, ServiceError, UserError
 from indexers.generators.statistical.ranking.encoder import MINILM
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
@@ -136,11 +136,12 @@ def of_statistical() -> dict[str, _Found]:
         means = {measure: float(str(of).split()[0]) for measure, of in row.notes.items()}
         found["shop"][row.name.partition(", ")[2]] = means
     for name in ("med", "cacm"):
-        gains = {row.name: row.notes for row in encoder_gains(name, MINILM, 0, "test")}
-        found[name] |= {
-            "half of the queries": random_halves(name).notes,
-            "an encoder": {"f1": gains[f"{name}, 5 folds: 1 - F1"]["with"]},
-        }
+        found[name]["half of the queries"] = random_halves(name).notes
+        try:
+            gains = {row.name: row.notes for row in encoder_gains(name, MINILM, 0, "test")}
+            found[name]["an encoder"] = {"f1": gains[f"{name}, 5 folds: 1 - F1"]["with"]}
+        except ServiceError as error:  # The weights can't be had: told as not run.
+            print(error, file=sys.stderr)
     return found
 
 
