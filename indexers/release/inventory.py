@@ -17,11 +17,9 @@ from cogr.errors import LockedError, SnapshotError
 from cogr.records import SIDES, Say, Side
 from cogr.snapshots import (
     ID,
-    RULES,
     Manifest,
     damaged_snapshots,
     list_snapshots,
-    read_manifest,
     side_of,
 )
 from cogr.snapshots.texts import TEXTS, files_of
@@ -31,6 +29,7 @@ from indexers.backends.memory import INDEXES, index_name_of
 from indexers.generators.statistical.generator import old_fits
 from indexers.lease import Lease, awaited_lease, lease_to_switch
 from indexers.release.order import History, ServingState, kept_histories, previous
+from indexers.release.rules import rules_note
 
 _ID = re.compile(rb"\b" + ID.pattern.encode() + rb"\b")
 
@@ -69,7 +68,7 @@ def named_by(store: Store, backend: Backend) -> dict[str, str]:
     bases = {}
     for id_ in used:
         with contextlib.suppress(SnapshotError):  # Another store's, or damaged.
-            if note := read_manifest(store, id_).notes.get(RULES):
+            if note := rules_note(store, id_):
                 bases[note["base"]] = f"the rules of {id_}"
     return bases | used
 

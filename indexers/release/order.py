@@ -634,9 +634,9 @@ def _rules_digest(store: Store, id_: str | None) -> str:
 
 
 def _whole_note(store: Store, id_: str | None) -> Mapping[str, Any]:
-    """`rules_note`; a damaged snapshot hinders no switch away from it."""
+    """`rules_note`; a snapshot that is lost or damaged hinders no switch away from it."""
     with suppress(SnapshotError):
-        return rules_note(store, id_)
+        return rules_note(store, id_) if id_ else {}
     return {}
 
 

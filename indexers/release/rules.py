@@ -223,19 +223,21 @@ def _rule(place: Any, cells: Mapping[str, str]) -> Rule:
     return Rule(kind, query, cells.get("item", ""), "".join(keyword))
 
 
-def rules_note(store: Store, snapshot: str | None) -> Mapping[str, Any]:
-    """The rules that a snapshot was made with, their digest, and its base; empty without rules, and
-    where the store lacks it. Raises SnapshotError where it is damaged.
+def rules_note(store: Store, snapshot: str) -> Mapping[str, Any]:
+    """The rules that a snapshot was made with, their digest, and its base; empty without rules.
+    Raises SnapshotError where the store lacks it, or it is damaged.
     """
-    note: Mapping[str, Any] = {}
-    if snapshot is not None and snapshot in store.list("snapshots"):
-        note = read_manifest(store, snapshot).notes.get(RULES, {})
+    note: Mapping[str, Any] = read_manifest(store, snapshot).notes.get(RULES, {})
     return note
 
 
 def rules_of(store: Store, snapshot: str | None) -> Rules:
-    """The rules that a snapshot was made with."""
-    return Rules(tuple(Rule(*one) for one in rules_note(store, snapshot).get("rules", ())))
+    """The rules that a snapshot was made with; none where the store lacks it. Raises SnapshotError
+    where it is damaged.
+    """
+    known = snapshot is not None and snapshot in store.list("snapshots")
+    note = rules_note(store, snapshot) if snapshot and known else {}
+    return Rules(tuple(Rule(*one) for one in note.get("rules", ())))
 
 
 def with_rules(
