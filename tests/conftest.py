@@ -109,6 +109,22 @@ def cogr_ops(run_any: Command) -> Command:
     return partial(run_any, "cogr-ops")
 
 
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """An empty store, in a folder and in memory."""
+    return Store(tmp_path if request.param == "local" else f"memory://{tmp_path.name}")
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with four items, three queries and a configuration; also the working directory."""
+    from tests.shops import write_small_shop
+
+    write_small_shop(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 def run_name() -> str:
     """The name of this run of tests, the same in all of its processes."""
     return f"tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID', str(os.getpid()))[:12]}"

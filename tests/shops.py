@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from cogr.datasets import load_dataset
-from cogr.records import Dataset, Item, Query, Side
+from cogr.records import SIDES, Dataset, Item, Query, Side, types_of
+from cogr.snapshots import Provenance, Row, Snapshot
+from cogr.snapshots.writing import write_snapshot
+from cogr.store import Store
 from indexers.rebuild.assembly import Rebuilt
 from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.telemetry.terminal import progress_bar
@@ -22,6 +25,8 @@ from trainers.demo import CATALOGUE
 Record = Mapping[str, Any]
 DATASET = '[dataset]\nloader = "jsonl"\npath = "data"\n'
 SCRIPTED = '[generator]\nname = "scripted"\n'
+EXTRACTIVE = '[generator]\nname = "extractive"\n'
+CONFIGURATION = DATASET + EXTRACTIVE
 FORGIVING = SCRIPTED + "[rebuild]\nmax_failure_share = 0.05\n"
 """Publishes though one item in twenty was set aside."""
 TINY_TRAINING = """
@@ -129,6 +134,32 @@ def write_shop(
     whole = configuration if "[dataset]" in configuration else DATASET + configuration
     (folder / "cogr.toml").write_text(whole)
     return folder / "cogr.toml"
+
+
+# The small shop
+
+ITEMS = [
+    {"id": "a", "title": "Velvet sofa", "text": "A green velvet sofa for the living room"},
+    {"id": "b", "title": "Oak table", "text": "A solid oak dining table"},
+    {"id": "c", "title": "Floor lamp", "text": "A brass floor lamp for reading"},
+    {"id": "d", "title": "Leather sofa", "text": "A brown leather sofa, living room classic"},
+]
+QUERIES = [
+    {"id": "q1", "text": "green couch", "split": "train"},
+    {"id": "q2", "text": "living room sofa", "split": "test"},
+    {"id": "q3", "text": "floor lamp", "split": "test"},
+]
+LABELS = [
+    {"query": "q1", "item": "a", "grade": 1},
+    {"query": "q2", "item": "a", "grade": 1},
+    {"query": "q2", "item": "d", "grade": 1},
+    {"query": "q3", "item": "c", "grade": 1},
+]
+
+
+def write_small_shop(folder: Path, configuration: str = EXTRACTIVE) -> Path:
+    """Four items and three queries."""
+    return write_shop(folder, ITEMS, QUERIES, LABELS, configuration)
 
 
 # Things: a shop of any size
@@ -362,6 +393,23 @@ def colour_shop(without: tuple[str, str] = ("green", "cup")) -> Dataset:
 # Their keywords
 
 
+def frozen(
+    store: Store, side: Side, rows: Sequence[Row], round_: int = 0, **generator: Any
+) -> Snapshot:
+    """A snapshot of rows in any order."""
+    types = types_of(
+        ((row.id, row.fields_json) for row in rows), {name for row in rows for name in row.fields}
+    )
+    provenance = Provenance(round=round_, generator=generator)
+    return write_snapshot(store, side, sorted(rows, key=lambda row: row.id), provenance, types)
+
+
 def rebuild_here(workspace: Workspace, side: Side = "item", **options: Any) -> Rebuilt:
     """Rebuild a side in this process, with options of the command."""
     return rebuild_side(workspace, RebuildRequest(side, **options), progress_bar, print)
+
+
+def rebuild_pair(workspace: Workspace, **options: Any) -> tuple[str, str]:
+    """Rebuild both sides in this process; the ids of the item and the query snapshot."""
+    items, queries = (rebuild_here(workspace, side, **options).snapshot.id for side in SIDES)
+    return items, queries

@@ -17,8 +17,7 @@ from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends.memory import mirror_of
 from indexers.workspace import Workspace
-from tests.indexers.backends.backend_worlds import frozen
-from tests.shops import training_shop
+from tests.shops import frozen, training_shop
 from trainers.evaluation import evaluate
 
 WORDS = ["sofa", "couch", "lamp", "oak", "rug"]

@@ -27,9 +27,9 @@ from indexers.backends.opensearch.client import Cluster
 from indexers.exports import export_keywords, queries_of, run_of, write_labels
 from indexers.imports import ItemsImported, import_items
 from indexers.workspace import Workspace
-from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
-from tests.indexers.conftest import Command
-from tests.shops import read_jsonl, training_shop, write_shop
+from tests.commands import Command
+from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS
+from tests.shops import frozen, read_jsonl, training_shop, write_shop
 
 ITEMS = [
     Row("a", "Velvet sofa", ("sofas", "green couch", 'a "quoted" \\ word')),

@@ -11,8 +11,9 @@ from cogr.snapshots import Row
 from indexers.backends.memory import MemoryBackend
 from indexers.search import search
 from indexers.workspace import Workspace
-from tests.indexers.backends.backend_worlds import frozen, publish
-from tests.indexers.conftest import Command
+from tests.commands import Command
+from tests.indexers.backends.backend_worlds import publish
+from tests.shops import frozen
 
 ITEMS = [
     Row("a", "Velvet sofa", ("sofas", "couch")),

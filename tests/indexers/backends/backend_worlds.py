@@ -6,12 +6,8 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from cogr.records import Side, types_of
-from cogr.snapshots import Provenance, Row, Snapshot, rounded
-from cogr.snapshots.writing import write_snapshot
-from cogr.store import Store
+from cogr.snapshots import Row, Snapshot, rounded
 from indexers.backends import Backend
 
 SHOP = [
@@ -40,17 +36,6 @@ SHOPPERS = [
     Row("q3", "MID-CENTURY sofa", ("other",)),
     Row("q4", "?", ("nothing left",)),
 ]
-
-
-def frozen(
-    store: Store, side: Side, rows: Sequence[Row], round_: int = 0, **generator: Any
-) -> Snapshot:
-    """A snapshot of rows in any order."""
-    types = types_of(
-        ((row.id, row.fields_json) for row in rows), {name for row in rows for name in row.fields}
-    )
-    provenance = Provenance(round=round_, generator=generator)
-    return write_snapshot(store, side, sorted(rows, key=lambda row: row.id), provenance, types)
 
 
 def publish(backend: Backend, *snapshots: Snapshot, probes: Sequence[Sequence[str]] = ()) -> None:

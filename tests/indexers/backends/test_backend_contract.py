@@ -23,13 +23,13 @@ from indexers.backends.memory import MemoryBackend
 from tests.indexers.backends.backend_worlds import (
     SHOP,
     SHOPPERS,
-    frozen,
     publish,
     random_queries,
     random_world,
     weighted,
 )
 from tests.indexers.backends.opensearch_worlds import backend_of
+from tests.shops import frozen
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ import pytest
 from cogr.errors import SettingsError
 from cogr.settings import known_keys, load_settings
 from cogr.snapshots import Manifest
-from tests.indexers.conftest import CONFIGURATION, ITEMS, Command
-from tests.shops import write_jsonl
+from tests.commands import Command
+from tests.shops import CONFIGURATION, ITEMS, write_jsonl
 
 
 @pytest.mark.parametrize(

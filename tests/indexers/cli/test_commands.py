@@ -10,8 +10,8 @@ import pytest
 
 from cogr.snapshots import Row
 from cogr.store import Store
-from tests.indexers.backends.backend_worlds import frozen
-from tests.indexers.conftest import Command
+from tests.commands import Command
+from tests.shops import frozen
 
 
 def test_a_part_of_a_side_is_never_pushed(shop: Path, cogr_index: Command) -> None:

@@ -19,9 +19,7 @@ from cogr.store import Store
 from indexers.cli import console
 from indexers.telemetry import logs, terminal
 from tests.commands import MODULES, Command, Ended, run_here
-from tests.indexers.backends.backend_worlds import frozen
-from tests.indexers.conftest import ITEMS
-from tests.shops import write_jsonl
+from tests.shops import ITEMS, frozen, write_jsonl
 
 PROGRAM = """
 import pathlib, sys, typer

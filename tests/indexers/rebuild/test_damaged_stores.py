@@ -21,8 +21,7 @@ from indexers.backends.memory import MemoryBackend
 from indexers.cli import app
 from tests.commands import Command, done
 from tests.damages import HARMS, damage, files_below
-from tests.indexers.conftest import CONFIGURATION, ITEMS, LABELS, QUERIES
-from tests.shops import write_jsonl, write_shop
+from tests.shops import CONFIGURATION, ITEMS, LABELS, QUERIES, write_jsonl, write_shop
 
 TEXTS = ("living room sofa", "green couch", "oak table")
 Pair = tuple[str | None, str | None]

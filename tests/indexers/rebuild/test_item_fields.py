@@ -12,8 +12,7 @@ import pytest
 from cogr.snapshots import open_snapshot
 from cogr.store import Store
 from tests.commands import Command, done
-from tests.indexers.conftest import ITEMS
-from tests.shops import write_jsonl
+from tests.shops import ITEMS, write_jsonl
 
 EXTRA: list[dict[str, Any]] = [
     {"price": 899, "brand": "Lindmoor", "in_stock": True, "added": "2026-01-31"},

@@ -25,9 +25,8 @@ from indexers.lease import held_lease, lease_to_switch
 from indexers.release.order import read_history
 from indexers.workspace import Workspace
 from tests.commands import Command, Ended
-from tests.indexers.conftest import ITEMS, LABELS, QUERIES
 from tests.indexers.faulty import faulty
-from tests.shops import rebuild_here, write_jsonl, write_shop
+from tests.shops import ITEMS, LABELS, QUERIES, rebuild_here, write_jsonl, write_shop
 from trainers.project import Project
 
 CONFIGURATION = """

@@ -19,9 +19,8 @@ from indexers.generators.statistical.generator import FIGURES
 from indexers.generators.statistical.ranking.ranker import Ranker
 from indexers.release.order import read_history
 from indexers.workspace import Workspace
-from tests.indexers.backends.backend_worlds import frozen
-from tests.indexers.conftest import ITEMS, Command
-from tests.shops import forum_records, write_data, write_shop
+from tests.commands import Command
+from tests.shops import ITEMS, forum_records, frozen, write_data, write_shop
 from trainers.project import Project
 
 TITLES = {"a": "Velvet sofa", "b": "Oak table", "c": "Floor lamp", "d": "Leather sofa"}

@@ -19,10 +19,9 @@ from cogr.store import Store
 from indexers.backends import Backend
 from indexers.backends.memory import MemoryBackend
 from indexers.release.order import read_history
-from tests.commands import Ended
-from tests.indexers.backends.backend_worlds import frozen
+from tests.commands import Command, Ended
 from tests.indexers.backends.opensearch_worlds import backend_of, flags_of
-from tests.indexers.conftest import CONFIGURATION, Command
+from tests.shops import CONFIGURATION, frozen
 
 
 @dataclass

@@ -13,8 +13,8 @@ from cogr.keywords import normalise, parse, query_key, self_keyword
 from cogr.snapshots import Row
 from indexers.release.rules import MAX_PINS, Rule, Rules
 from indexers.search import together
+from tests.commands import Command
 from tests.indexers.backends.opensearch_worlds import flags_of
-from tests.indexers.conftest import Command
 from tests.shops import SCRIPTED, write_jsonl, write_sample_part, write_shop
 
 HEADER = "rule,query,item,keyword\n"

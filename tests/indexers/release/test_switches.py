@@ -35,9 +35,7 @@ from indexers.release.inventory import prune
 from indexers.release.order import History, read_history
 from indexers.workspace import Workspace
 from tests.commands import Command
-from tests.indexers.backends.backend_worlds import frozen
 from tests.indexers.backends.fault_proxy import proxy_to
-from tests.indexers.conftest import ITEMS, LABELS, QUERIES
 from tests.indexers.release.interleaving import (
     REQUESTS,
     Action,
@@ -48,7 +46,16 @@ from tests.indexers.release.interleaving import (
     requests_so_far,
     watched,
 )
-from tests.shops import read_jsonl, rebuild_here, write_jsonl, write_shop
+from tests.shops import (
+    ITEMS,
+    LABELS,
+    QUERIES,
+    frozen,
+    read_jsonl,
+    rebuild_here,
+    write_jsonl,
+    write_shop,
+)
 from tests.web_server import Answer, Request
 from trainers.demo import CATALOGUE
 

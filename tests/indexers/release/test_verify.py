@@ -11,9 +11,10 @@ from cogr.errors import CheckFailedError
 from cogr.matching.mirror import Mirror
 from cogr.settings.serving import OpenSearchSettings
 from cogr.store import Store
-from tests.indexers.backends.backend_worlds import SHOP, frozen, random_world
+from tests.commands import Command
+from tests.indexers.backends.backend_worlds import SHOP, random_world
 from tests.indexers.backends.opensearch_worlds import backend_of
-from tests.indexers.conftest import Command
+from tests.shops import frozen
 
 
 def test_the_command_compares_all_and_ends_with_1_at_a_difference(

@@ -17,7 +17,7 @@ import pytest
 
 from cogr.settings.serving import LogSettings
 from indexers.telemetry import logs, prometheus
-from tests.indexers.conftest import Command
+from tests.commands import Command
 from tests.web_server import Answer, Request, serve
 
 PAGE = (Path(__file__).parents[3] / "docs" / "observability.md").read_text("utf-8")

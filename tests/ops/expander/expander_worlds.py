@@ -26,8 +26,7 @@ from indexers.workspace import Workspace
 from ops.expander.app import create_app, free_address
 from ops.expander.expander import Parts, make_parts
 from ops.playground import add_playground
-from tests.indexers.backends.backend_worlds import frozen
-from tests.shops import write_shop
+from tests.shops import frozen, write_shop
 
 ITEMS = [
     Row("a", "Velvet sofa", ("sofa", "couch", "green")),

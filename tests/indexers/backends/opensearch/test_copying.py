@@ -31,12 +31,12 @@ from indexers.release.inventory import prune
 from tests.indexers.backends.backend_worlds import (
     SHOP,
     SHOPPERS,
-    frozen,
     publish,
     random_queries,
     random_world,
 )
 from tests.indexers.backends.opensearch_worlds import backend_of
+from tests.shops import frozen
 
 
 def child(parent: Snapshot, rows: list[Row]) -> Snapshot:

@@ -20,9 +20,10 @@ from cogr.store import Store
 from indexers.backends import Words
 from indexers.backends.opensearch import OpenSearchBackend, client, push
 from indexers.backends.opensearch.indexes import index_name, index_settings
-from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen, publish, random_world
+from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, publish, random_world
 from tests.indexers.backends.fault_proxy import Fault, Proxy, error_body, proxy_to
 from tests.indexers.backends.opensearch_worlds import backend_of
+from tests.shops import frozen
 from tests.web_server import Answer, Request
 
 OVERLOADED = error_body(429, "rejected_execution_exception", "queue is full")

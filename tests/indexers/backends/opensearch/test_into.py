@@ -29,11 +29,11 @@ from indexers.release import external
 from indexers.release.external import ForeignIndex
 from indexers.release.order import History
 from indexers.workspace import Workspace
-from tests.commands import Ended
-from tests.indexers.backends.backend_worlds import SHOP, frozen, random_queries, random_world
+from tests.commands import Command, Ended
+from tests.indexers.backends.backend_worlds import SHOP, random_queries, random_world
 from tests.indexers.backends.fault_proxy import Fault, proxy_to
 from tests.indexers.backends.opensearch_worlds import flags_of
-from tests.indexers.conftest import Command
+from tests.shops import frozen
 
 
 @dataclass

@@ -14,13 +14,9 @@ from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row
 from cogr.store import Store
 from indexers.backends.opensearch import search
-from tests.indexers.backends.backend_worlds import (
-    frozen,
-    random_queries,
-    random_world,
-    weighted,
-)
+from tests.indexers.backends.backend_worlds import random_queries, random_world, weighted
 from tests.indexers.backends.opensearch_worlds import backend_of
+from tests.shops import frozen
 
 CLUSTERS = pytest.mark.parametrize(
     ("server", "shards", "items"),

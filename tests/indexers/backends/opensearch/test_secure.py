@@ -19,7 +19,8 @@ from cogr.store import Store
 from indexers.backends import Words
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
-from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, frozen
+from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS
+from tests.shops import frozen
 
 pytestmark = pytest.mark.drill
 PASSWORD = "Velvet-sofa-42-mid-century"

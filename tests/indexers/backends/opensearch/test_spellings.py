@@ -29,8 +29,9 @@ from indexers.backends.opensearch.indexes import (
 from indexers.backends.opensearch.search import TIER, bodies
 from indexers.backends.opensearch.serving import served_fields
 from indexers.text import Analyser, codes
-from tests.indexers.backends.backend_worlds import frozen, publish
+from tests.indexers.backends.backend_worlds import publish
 from tests.indexers.backends.opensearch_worlds import backend_of
+from tests.shops import frozen
 
 ROOT = Path(__file__).parents[4]
 SIZES = ('{0}/{1}"', "{0}/{1} in", "{0}/{1} inch", "{0}/{1}-inch", "{0}/{1}″", "{0}/{1} Zoll")

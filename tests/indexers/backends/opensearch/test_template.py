@@ -27,7 +27,6 @@ from tests.documents import DOCS, examples
 from tests.indexers.backends.backend_worlds import (
     SHOP,
     SHOPPERS,
-    frozen,
     priced,
     publish,
     random_queries,
@@ -36,6 +35,7 @@ from tests.indexers.backends.backend_worlds import (
 )
 from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.indexers.hostile_texts import hostile
+from tests.shops import frozen
 
 FILTERED = {"ids": {"values": ["a-1", "c"]}}
 
