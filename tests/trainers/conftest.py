@@ -10,7 +10,7 @@ import pytest
 from tests.commands import Command
 from tests.conftest import made_for_the_run
 from tests.shops import write_sample_part
-from tests.trainers.shop import InThisProcess, Shop
+from tests.trainers.shop import Shop
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def cogr_train(cogr_train: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run `cogr-train` with arguments, and its stages, in this process, which imports TRL once."""
     from trainers.training import stage
 
-    monkeypatch.setattr(stage, "Launcher", InThisProcess)
+    monkeypatch.setattr(stage, "Launcher", stage.InThisProcess)
     return cogr_train
 
 

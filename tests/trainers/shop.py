@@ -4,7 +4,6 @@ badly.
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from collections.abc import Sequence
@@ -18,20 +17,7 @@ from indexers.workspace import Workspace
 from tests.shops import read_jsonl
 from trainers.training.driver import Driver
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES, Round, Run, State, create, open_run
-from trainers.training.stage import Launcher, do_stages
-
-
-class InThisProcess(Launcher):
-    """Does stages in the process of the tests, which imports TRL only once."""
-
-    def run(self, run: Run, retries: int = 0, *_: object) -> int:
-        workspace = Workspace.open(self.config, self.overrides)
-        status = do_stages(workspace, run, retries)
-        if not gc.get_freeze_count():
-            # What TRL has imported is here to stay. Each stage collects garbage, and going through
-            # all of that every time takes longer than training a model of this size.
-            gc.freeze()
-        return status
+from trainers.training.stage import InThisProcess
 
 
 class Shop:

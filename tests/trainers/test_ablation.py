@@ -13,8 +13,8 @@ from cogr.records import Say
 from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
 from tests.shops import write_sample_part
-from tests.trainers.shop import InThisProcess
 from trainers.training.rounds import Round, Run, open_run
+from trainers.training.stage import InThisProcess
 
 TINY = (
     "training.sft.epochs=1",

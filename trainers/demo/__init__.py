@@ -39,10 +39,9 @@ from trainers.training.contest import (
 from trainers.training.driver import Driver
 from trainers.training.rounds import DEFAULT_RUN, Round, Run, create
 from trainers.training.stage import (
-    ForkingLauncher,
+    InThisProcess,
     Launcher,
     calm_threads,
-    forks,
     one_start_a_round,
 )
 from trainers.training.trainer_config import check_settings
@@ -173,7 +172,7 @@ def train_sample(config: Path, say: Say, overrides: Sequence[str] = ()) -> Itera
         workspace.store.remove(f"runs/{DEFAULT_RUN}")
         run = create(workspace)
     small = one_start_a_round(workspace.settings.training)
-    launcher = (ForkingLauncher if small else Launcher)(config, overrides)
+    launcher = (InThisProcess if small else Launcher)(config, overrides)
     driver = Driver(workspace, run, launcher, say)
     for number in range(3):
         driver.reach(number)
@@ -198,7 +197,6 @@ class Shop:
 
     def measure(self) -> Choice:
         """Measure all rows, and let the pair serve that is chosen on dev."""
-        forks()  # What training imports is loaded while the first rows are measured.
         dataset, began = self.workspace.dataset, time.monotonic()
         words = evaluation.bm25(dataset, SPLIT).row(dataset, SPLIT)
         self._add(Contender("bm25", "", "", {SPLIT: words}), began)

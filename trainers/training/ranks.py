@@ -1,11 +1,9 @@
 """The processes that train a stage together, one a GPU; without GPUs they share the CPU, by gloo.
 
 The first of them (rank 0) locks the run, saves and records; the others train with it and wait for
-it. `python -m trainers.training.ranks COUNT FILE ARGUMENTS` starts so many processes of
-`trainers.training.stage` by accelerate's launcher, with its configuration file, or "" for none.
-Where one of them ends with an error or is killed, the others are ended at once, at the latest after
-`GRACE` seconds, and this module ends as the first that failed did; accelerate's own command turns
-every status into 1.
+it. `python -m trainers.training.ranks` is `accelerate launch`, but ends as the first process that
+failed did; accelerate's own command turns every status into 1. Where one process ends with an error
+or is killed, torch's launcher ends the others, at the latest after 30 seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,11 +21,6 @@ from cogr.errors import TrainingError
 
 ERROR = "error.json"
 """File in a run's folder: the failure of the first process of a stage that failed."""
-GRACE = 30.0
-"""Seconds after which torch's launcher kills what is left of a stage of which one process died. A
-process that waits for another in a collective operation ends at once.
-"""
-
 STAGE = "trainers.training.stage"
 _PR_SET_PDEATHSIG = 1
 
@@ -93,26 +86,10 @@ def take_one_gpu() -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = seen.split(",")[local] if seen else str(local)
 
 
-def launch(count: int, arguments: Sequence[str], file: str = "") -> int:
-    """Start processes of a stage and wait for them; `file` is accelerate's configuration, such as
-    FSDP's, or "" for copies of all weights. Returns 0, or the exit status of the first process that
-    failed, negative for a signal.
-    """
-    from accelerate.commands.launch import launch_command, launch_command_parser
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-
-    parser = launch_command_parser()
-    try:
-        launch_command(parser.parse_args([*launch_options(count, file), "-m", STAGE, *arguments]))
-    except ChildFailedError as error:
-        return int(error.get_first_failure()[1].exitcode)
-    return 0
-
-
-def launch_options(count: int, file: str) -> list[str]:
-    """Options of `accelerate launch`. They override everything that `accelerate config` may have
-    set on this machine. `--multi_gpu` is its name for several processes; without GPUs they use
-    gloo.
+def launch_options(count: int, file: str | None) -> list[str]:
+    """Options of `accelerate launch`; `file` is its configuration, such as FSDP's, or None for
+    copies of all weights. They override everything that `accelerate config` may have set on this
+    machine. `--multi_gpu` is its name for several processes; without GPUs they use gloo.
     """
     how = ["--config_file", file] if file else ["--multi_gpu", "--dynamo_backend", "no"]
     how += ["--num_machines", "1", "--main_process_port", "0", "--mixed_precision", "no"]
@@ -128,16 +105,21 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Start the processes, and end like the first one that failed: with its exit status, or by the
-    signal that killed it.
+def main() -> int:
+    """Start processes by the command line of `accelerate launch`, and end like the first one that
+    failed: with its exit status, or by the signal that killed it.
     """
-    die_with(os.getppid())
-    count, file, *own = sys.argv[1:] if arguments is None else arguments
-    status = launch(int(count), own, file)
-    if status < 0:
-        os.kill(os.getpid(), -status)
-    return status
+    from accelerate.commands.launch import launch_command, launch_command_parser
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    try:
+        launch_command(launch_command_parser().parse_args())
+    except ChildFailedError as error:
+        status = int(error.get_first_failure()[1].exitcode)
+        if status < 0:
+            os.kill(os.getpid(), -status)
+        return status
+    return 0
 
 
 if __name__ == "__main__":

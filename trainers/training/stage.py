@@ -15,16 +15,14 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +94,10 @@ class Launcher:
         """
         config = ["--config", str(self.config)] if self.config else []
         overrides = [part for override in self.overrides for part in ("--set", override)]
-        own = ["--run", run, "--retries", str(retries)]
-        several = [ranks.__name__, str(processes), accelerate or ""]
-        module = several if processes > 1 or accelerate else [ranks.STAGE]
-        return [sys.executable, "-m", *module, *config, *overrides, *own]
+        stage = ["-m", ranks.STAGE, *config, *overrides, "--run", run, "--retries", str(retries)]
+        if processes > 1 or accelerate:
+            stage = ["-m", ranks.__name__, *ranks.launch_options(processes, accelerate), *stage]
+        return [sys.executable, *stage]
 
     def run(self, run: Run, *how: Any) -> int:
         """Do stages in a process; `how` are the arguments of `command` after the run. Returns its
@@ -125,38 +123,18 @@ class Launcher:
                 process.wait()
 
 
-class ForkingLauncher(Launcher):
-    """Forks its processes from one that has imported PyTorch and TRL, which takes longer than a
-    round of a very small model. Without a GPU, and for one process at a time.
+class InThisProcess(Launcher):
+    """Does stages in this process: imports of PyTorch and TRL take longer than a round of a very
+    small model. Without a GPU, and one process alone.
     """
 
     def run(self, run: Run, retries: int = 0, *_: Any) -> int:
-        """As `Launcher.run`, but by a fork of the server of `forks`."""
-        process = forks().Process(target=_forked, args=(self.command(run.name, retries)[3:],))
-        process.start()
-        try:
-            process.join()
-            return process.exitcode or 0
-        finally:
-            process.kill()
-            process.join()
-
-
-def forks() -> multiprocessing.context.ForkServerContext:
-    """Makes processes by forking one that begins to import PyTorch and TRL at the first call."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        [__name__, "trl.trainer.sft_trainer", "trl.trainer.grpo_trainer"]
-    )
-    forkserver.ensure_running()
-    return context
-
-
-def _forked(arguments: Sequence[str]) -> None:
-    ranks.die_with(os.getppid())
-    os.setpgid(0, 0)
-    os.dup2(2, 1)
-    sys.exit(main(arguments))
+        """As `Launcher.run`, but here."""
+        with redirect_stdout(sys.stderr):
+            status = do_stages(Workspace.open(self.config, self.overrides), run, retries)
+        if not gc.get_freeze_count():
+            gc.freeze()  # The end of each stage need not look through what was imported.
+        return status
 
 
 def one_start_a_round(settings: TrainingSettings) -> bool:

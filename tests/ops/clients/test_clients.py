@@ -4,25 +4,21 @@ OpenSearch and against broken ones.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
-from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cogr_client import AsyncClient, Client, Found, RefusedError, SearchError
+from cogr_client import Client, Found, RefusedError, SearchError
 from tests.commands import program
 from tests.ops.broken_servers import broken
 from tests.ops.clients.client_worlds import CLIENTS, CONFORMANCE, ClientWorld
 
 pytestmark = pytest.mark.slow
-SOME = CONFORMANCE["cases"][2::5]
-"""What is tried by asyncio too: the client shares all but the sending."""
 CASES = [pytest.param(case, id=case["name"]) for case in CONFORMANCE["cases"]]
 
 
@@ -39,21 +35,14 @@ def arguments(world: ClientWorld, case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def found_by(kind: type[Client | AsyncClient], world: ClientWorld, case: dict[str, Any]) -> Found:
+def found_by(world: ClientWorld, case: dict[str, Any]) -> Found:
     """The page of a search that a case asks for."""
-
-    async def search() -> Any:
-        client: Any = kind(**arguments(world, case))
-        waits, more = kind is AsyncClient, dict[str, Any]()
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(client) if waits else stack.enter_context(client)
-            for _ in range(case.get("page", 1)):
-                found = client.search(case["query"], **case.get("options", {}), **more)
-                found = await found if waits else found
-                more = {"search_after": found.hits[-1].sort if found.hits else ()}
-            return found
-
-    return asyncio.run(search())  # type: ignore[no-any-return]
+    more: dict[str, Any] = {}
+    with Client(**arguments(world, case)) as client:
+        for _ in range(case.get("page", 1)):
+            found = client.search(case["query"], **case.get("options", {}), **more)
+            more = {"search_after": found.hits[-1].sort if found.hits else ()}
+        return found
 
 
 def seen(found: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
@@ -81,20 +70,16 @@ def seen(found: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
     return {name: whole[name] for name in expected}
 
 
-@pytest.mark.parametrize(
-    ("case", "kind"),
-    [*((case, Client) for case in CONFORMANCE["cases"]), *((case, AsyncClient) for case in SOME)],
-    ids=lambda given: given["name"] if isinstance(given, dict) else given.__name__,
-)
-def test_python(world: ClientWorld, case: dict[str, Any], kind: Any) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_python(world: ClientWorld, case: dict[str, Any]) -> None:
     expected = case["expect"]
     if "error" in expected:
         with pytest.raises(
             {"refused": RefusedError, "search": SearchError, "option": TypeError}[expected["error"]]
         ):
-            found_by(kind, world, case)
+            found_by(world, case)
     else:
-        found = json.loads(json.dumps(asdict(found_by(kind, world, case))))
+        found = json.loads(json.dumps(asdict(found_by(world, case))))
         assert seen(found, expected) == expected
 
 

@@ -1,19 +1,17 @@
-"""A client of the CoGR query expander and of the OpenSearch index behind it: `Client`, and
-`AsyncClient` for asyncio. They share all but the sending.
-"""
+"""A client of the CoGR query expander and of the OpenSearch index behind it."""
 
 from __future__ import annotations
 
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypedDict, Unpack
 
 import httpx
 
-__all__ = ["AsyncClient", "Client", "Expansion", "Found", "Hit", "RefusedError", "SearchError"]
+__all__ = ["Client", "Expansion", "Found", "Hit", "RefusedError", "SearchError"]
 
 _SEPARATORS = re.compile(r"[\s,;、،؛]+")
 
@@ -134,7 +132,6 @@ def _hit(source: Mapping[str, Any], sort: Sequence[Any], hit: Mapping[str, Any])
 
 TIER = 1024
 """The score that the template adds to every item of the set."""
-_Answer = httpx.Response | httpx.RequestError
 MAX_TEXT = 512
 """Most characters of a text that are searched."""
 
@@ -165,11 +162,21 @@ class SearchOptions(TypedDict, total=False):
     fields: Sequence[str]
 
 
-class _Requests:
-    """The requests of both clients, and what the answers mean."""
+class Client:
+    """The client. Use it in a `with` block or close it; one serves many threads. In asyncio, await
+    its methods by `asyncio.to_thread`.
 
-    _http: Any
-    _connect: Callable[..., Any]
+    Args:
+        expander: address of the expander.
+        opensearch: address of OpenSearch; None for a client that only expands.
+        prefix: `opensearch.prefix` of the configuration that publishes: names the alias and the
+            search template.
+        token: bearer token of the expander.
+        auth: user and password of OpenSearch.
+        verify: CA file for TLS, or False to accept any certificate.
+        patience: seconds to wait for the expander; beyond it the query alone is used.
+        timeout: seconds to wait for OpenSearch.
+    """
 
     def __init__(
         self,
@@ -188,51 +195,7 @@ class _Requests:
         self._asking: dict[str, Any] = {"url": url, "headers": headers, "timeout": patience}
         self._searching: dict[str, Any] = {"auth": auth, "timeout": timeout}
         self._opensearch, self._prefix = opensearch, prefix
-        self._http = type(self)._connect(verify=verify)
-
-    def _expand(self, query: str) -> dict[str, Any]:
-        return {**self._asking, "json": {"query": query}}
-
-    def _checked(self, options: Mapping[str, Any]) -> str:
-        _check_options(options)
-        if self._opensearch is None:
-            raise SearchError("this client has no address of OpenSearch; give one to search")
-        return self._opensearch
-
-    def _search(
-        self, opensearch: str, query: str, options: SearchOptions, expansion: Expansion
-    ) -> dict[str, Any]:
-        index = expansion.index or f"{self._prefix}-items"
-        given = _parameters(query, expansion, options)
-        # Hits and counts at the same time: together they take longer.
-        searches = ({**given, "hits_only": True}, {**given, "set_only": True, "size": 0})
-        lines = ({"id": f"{self._prefix}-search", "params": params} for params in searches)
-        return {
-            **self._searching,
-            "url": f"{opensearch.rstrip('/')}/{index}/_msearch/template",
-            "params": {"search_type": "dfs_query_then_fetch"},
-            "headers": {"content-type": "application/json"},
-            "content": "".join(f"{{}}\n{json.dumps(line)}\n" for line in lines),
-        }
-
-
-class Client(_Requests):
-    """The blocking client. Use it in a `with` block or close it; one serves many threads.
-
-    Args:
-        expander: address of the expander.
-        opensearch: address of OpenSearch; None for a client that only expands.
-        prefix: `opensearch.prefix` of the configuration that publishes: names the alias and the
-            search template.
-        token: bearer token of the expander.
-        auth: user and password of OpenSearch.
-        verify: CA file for TLS, or False to accept any certificate.
-        patience: seconds to wait for the expander; beyond it the query alone is used.
-        timeout: seconds to wait for OpenSearch.
-    """
-
-    _http: httpx.Client
-    _connect = httpx.Client
+        self._http = httpx.Client(verify=verify)
 
     def __enter__(self) -> Self:
         return self
@@ -248,73 +211,46 @@ class Client(_Requests):
         """Keywords of a query; the query alone when the expander can't be reached. Raises
         RefusedError.
         """
-        return _expansion(query, self._post(self._expand(query)))
+        said = _said(self._post({**self._asking, "json": {"query": query}}))
+        try:
+            return Expansion.read(said)
+        except (KeyError, TypeError):
+            return Expansion.fallback(query)
 
     def search(self, query: str, **options: Unpack[SearchOptions]) -> Found:
         """Expand and search.
 
         Raises SearchError, RefusedError, and TypeError for an unknown option.
         """
-        opensearch, expansion = self._checked(options), self.expand(query)
-        return _found(expansion, self._post(self._search(opensearch, query, options, expansion)))
+        _check_options(options)
+        if self._opensearch is None:
+            raise SearchError("this client has no address of OpenSearch; give one to search")
+        expansion = self.expand(query)
+        index = expansion.index or f"{self._prefix}-items"
+        given = _parameters(query, expansion, options)
+        # Hits and counts at the same time: together they take longer.
+        searches = ({**given, "hits_only": True}, {**given, "set_only": True, "size": 0})
+        lines = ({"id": f"{self._prefix}-search", "params": params} for params in searches)
+        answer = self._post(
+            {
+                **self._searching,
+                "url": f"{self._opensearch.rstrip('/')}/{index}/_msearch/template",
+                "params": {"search_type": "dfs_query_then_fetch"},
+                "headers": {"content-type": "application/json"},
+                "content": "".join(f"{{}}\n{json.dumps(line)}\n" for line in lines),
+            }
+        )
+        if isinstance(answer, httpx.RequestError):
+            raise SearchError(f"OpenSearch can't be reached: {answer}") from answer
+        if answer.status_code != httpx.codes.OK:
+            raise SearchError(f"OpenSearch refuses: {_refusal(answer)}")
+        return Found.read(_json(answer), expansion)
 
-    def _post(self, request: Mapping[str, Any]) -> _Answer:
+    def _post(self, request: Mapping[str, Any]) -> httpx.Response | httpx.RequestError:
         try:
             return self._http.post(**request)
         except httpx.RequestError as error:
             return error
-
-
-class AsyncClient(_Requests):
-    """The client for asyncio. Use it in an `async with` block or close it.
-
-    Arguments, methods and errors as of `Client`.
-    """
-
-    _http: httpx.AsyncClient
-    _connect = httpx.AsyncClient
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
-
-    async def expand(self, query: str) -> Expansion:
-        """As `Client.expand`."""
-        return _expansion(query, await self._post(self._expand(query)))
-
-    async def search(self, query: str, **options: Unpack[SearchOptions]) -> Found:
-        """As `Client.search`."""
-        opensearch, expansion = self._checked(options), await self.expand(query)
-        request = self._search(opensearch, query, options, expansion)
-        return _found(expansion, await self._post(request))
-
-    async def _post(self, request: Mapping[str, Any]) -> _Answer:
-        try:
-            return await self._http.post(**request)
-        except httpx.RequestError as error:
-            return error
-
-
-def _expansion(query: str, answer: _Answer) -> Expansion:
-    said = _said(answer)
-    try:
-        return Expansion.read(said)
-    except (KeyError, TypeError):
-        return Expansion.fallback(query)
-
-
-def _found(expansion: Expansion, answer: _Answer) -> Found:
-    if isinstance(answer, httpx.RequestError):
-        raise SearchError(f"OpenSearch can't be reached: {answer}") from answer
-    if answer.status_code != httpx.codes.OK:
-        raise SearchError(f"OpenSearch refuses: {_refusal(answer)}")
-    return Found.read(_json(answer), expansion)
 
 
 def _parameters(query: str, expansion: Expansion, options: SearchOptions) -> dict[str, Any]:
@@ -334,7 +270,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
         raise TypeError(f"search() has no option {name!r}; it takes {known}")
 
 
-def _said(answer: _Answer) -> Any:
+def _said(answer: httpx.Response | httpx.RequestError) -> Any:
     if isinstance(answer, httpx.RequestError) or answer.status_code == 429:
         return None
     if answer.is_client_error:
