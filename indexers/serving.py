@@ -24,6 +24,7 @@ from cogr.snapshots import (
 from indexers.backends import Listed, Pair
 from indexers.release import order
 from indexers.release.external import ForeignIndex
+from indexers.release.history import History
 from indexers.release.rules import rules_of
 from indexers.workspace import Workspace
 
@@ -47,7 +48,7 @@ def published(workspace: Workspace) -> list[Published]:
     """
     into, result = workspace.settings.serving.into, list[Published]()
     items = f"{into.index}/{into.field}" if into.index else "item"
-    for entry in order.read_history(workspace.store, workspace.backend.catalogue):
+    for entry in History(workspace.store, workspace.backend.catalogue).entries:
         places: dict[Side, str] = {"item": items, "query": "query"}
         there = entry["serving"]
         ids = {side: there[place] for side, place in places.items() if place in there}

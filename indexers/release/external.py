@@ -35,7 +35,7 @@ from indexers.backends.opensearch.foreign_field import (
 from indexers.backends.opensearch.indexes import refresh
 from indexers.lease import awaited_lease, lease_to_fill
 from indexers.release import Destination, Released, release, roll_back
-from indexers.release.order import History, Serving, ServingState
+from indexers.release.history import History, Serving, ServingState
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
@@ -116,8 +116,8 @@ class ForeignIndex(Destination):
         """
         self._queries = any(side_of(id_) == "query" for id_ in ids)
         if self._queries and len(ids) == 1:
-            history = History(self.store, self.catalogue)
-            ids = [*self.current(self.state(history), history), *ids]
+            history, state = self.look()
+            ids = [*self.current(state, history), *ids]
         gate = gate and bool(ids)
         released = release(self.workspace, ids, gate=gate, say=say, into=self)
         return self._outcome(released, say)
@@ -132,8 +132,8 @@ class ForeignIndex(Destination):
         """Compare every document with the snapshot that serves there; the coverage says which
         differ. Raises CheckFailedError where the index lacks the field.
         """
-        history = History(self.store, self.catalogue)
-        (id_,) = self.current(self.state(history), history)
+        history, state = self.look()
+        (id_,) = self.current(state, history)
         target = self.target
         field, again = field_of(target.field, id_), f"cogr-index publish --into {target.name}"
         with stage("verify", "item"):

@@ -28,7 +28,7 @@ from indexers.backends import Backend
 from indexers.backends.memory import INDEXES, index_name_of
 from indexers.generators.statistical.generator import old_fits
 from indexers.lease import Lease, awaited_lease, lease_to_switch
-from indexers.release.order import History, ServingState, kept_histories, previous
+from indexers.release.history import History, ServingState, kept_histories, previous
 from indexers.release.rules import rules_note
 
 _ID = re.compile(rb"\b" + ID.pattern.encode() + rb"\b")

@@ -9,36 +9,21 @@ Only the switch and its entry in the history are made under the catalogue's leas
 before them hold none. If another process switched meanwhile, the gate compares again with what
 serves then.
 
-The backend says what serves; the history, by which a rollback finds its destination, says what
-served before. It is a stack, and written before the switch: a publish puts an entry on it, a
-rollback a note of where it goes back to, which after the switch takes off what is above. Where a
-process died in between, what serves tells whether its switch was made, and `settle` leaves the
-entries up to that one.
+The entry in the history is written before the switch (`history`).
 """
 
 from __future__ import annotations
 
 import logging
 import random
-import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NotRequired
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-from typing_extensions import TypedDict
-
-from cogr.errors import (
-    CheckFailedError,
-    CogrError,
-    LockedError,
-    SnapshotError,
-    StorageError,
-    UserError,
-)
+from cogr.errors import CheckFailedError, CogrError, LockedError, SnapshotError, UserError
 from cogr.records import SIDES, Advance, Say, Side
 from cogr.snapshots import (
     Snapshot,
@@ -48,183 +33,28 @@ from cogr.snapshots import (
     side_of,
     why_no_pair,
 )
-from cogr.store import Store, as_json
+from cogr.store import Store
 from indexers.backends import Backend, Keywords, Pushed, Verified
 from indexers.backends.memory import mirror_of
 from indexers.lease import Lease, awaited_lease, lease_to_switch
 from indexers.release.gate import HeldOutF1, Verdict, check_gate
+from indexers.release.history import (
+    History,
+    HistoryEntry,
+    Serving,
+    ServingState,
+    is_half,
+    named,
+    newest_with,
+    previous,
+)
 from indexers.release.rules import rules_note, with_rules
 from indexers.tables import Table
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
 from indexers.workspace import Workspace
 
-_KEPT = 200
-Serving = Mapping[Side, str | None]
-ServingState = Mapping[str, str | None]
-"""What serves in every place of a catalogue: `item` and `query`, the aliases, and by `INDEX/FIELD`
-the fields of indexes of other teams.
-"""
-
 log = logging.getLogger(__name__)
-
-
-class HistoryEntry(TypedDict):
-    """One switch: what serves since then in every place, and who made it. `paired` are the fields
-    of other indexes that the queries were published with; `rolled_back` the digests of rules that a
-    rollback took away; of a rollback under way, `back_to` is the number of the entry that it goes
-    back to.
-    """
-
-    time: str
-    serving: dict[str, str]
-    by: NotRequired[str]
-    paired: NotRequired[list[str]]
-    rolled_back: NotRequired[list[str]]
-    back_to: NotRequired[int]
-
-
-_ENTRIES = TypeAdapter(list[HistoryEntry])
-
-
-class History:
-    """Every remembered switch of a catalogue, oldest first, the last one perhaps not made. Raises
-    StorageError when the file is damaged.
-    """
-
-    def __init__(self, store: Store, catalogue: str) -> None:
-        self._store, self._path = store, f"history-{catalogue}.json"
-        self._read: bytes | None = None
-        self.entries: Sequence[HistoryEntry] = []
-        with suppress(FileNotFoundError):
-            self._read = store.read(self._path)
-            self.entries = self._parsed(self._read)
-
-    def _parsed(self, content: bytes) -> list[HistoryEntry]:
-        try:
-            return _ENTRIES.validate_json(content)
-        except ValidationError as error:
-            raise StorageError(
-                f"The history {self._path} in {self._store.url} is damaged; restore it from a "
-                "backup, or remove it: what was published before is then forgotten, and the next "
-                "publish begins a new one."
-            ) from error
-
-    def write(self, entries: Sequence[HistoryEntry]) -> None:
-        """Replace the entries that were read. Raises LockedError where another process has."""
-        content = as_json(entries[-_KEPT:])
-        if content == self._read:
-            return
-        if not self._store.swap(self._path, self._read, content):
-            raise LockedError(
-                f"Another process switched in the meantime, according to {self._path} in "
-                f"{self._store.url}; nothing was switched here. Run the same command again."
-            )
-        self._read, self.entries = content, entries[-_KEPT:]
-
-    @property
-    def places(self) -> list[str]:
-        """The fields of other teams' indexes that something was published to."""
-        return sorted(
-            {place for entry in self.entries for place in entry["serving"] if "/" in place}
-        )
-
-    def last(self, place: str) -> str | None:
-        """What was published last to a place."""
-        snapshots = (entry["serving"].get(place) for entry in reversed(self.entries))
-        return next(filter(None, snapshots), None)
-
-    def forget(self, places: Collection[str]) -> None:
-        """Leave out places whose index is gone."""
-        kept: list[HistoryEntry] = []
-        for entry in self.entries:
-            serving = {place: id_ for place, id_ in entry["serving"].items() if place not in places}
-            if not kept or kept[-1]["serving"] != serving:
-                kept.append(HistoryEntry(**{**entry, "serving": serving}))
-        self.write(kept)
-
-    @property
-    def newest(self) -> HistoryEntry | None:
-        return self.entries[-1] if self.entries else None
-
-    @property
-    def paired(self) -> list[str]:
-        """The fields of other indexes that serve with the queries."""
-        return self.newest.get("paired", []) if self.newest else []
-
-    @property
-    def rolled_back(self) -> list[str]:
-        """Rules that a rollback took away; they are not applied again until the file changes."""
-        return self.newest.get("rolled_back", []) if self.newest else []
-
-    def settled(self, state: ServingState) -> tuple[Sequence[HistoryEntry], ServingState | None]:
-        """The entries up to what serves, whatever an index had that a name stands for no longer;
-        and what served before a rollback that switched and died before its end.
-        """
-        now, entries, before = _named(state), [*self.entries], None
-        if entries and (back_to := entries[-1].get("back_to")) is not None:
-            note = entries.pop().copy()
-            if note["serving"] == now:
-                before = entries[-1]["serving"]
-                del note["back_to"]
-                entries = [*entries[:back_to], note]
-        gone = {place for place, id_ in state.items() if "/" in place and not id_}
-        if (number := _newest(entries, now, gone)) is not None:
-            return entries[: number + 1], before
-        if len(entries) > 1 and _is_half(now, *(entry["serving"] for entry in entries[-2:])):
-            entries.pop()
-        return entries, before
-
-    def settle(self, state: ServingState) -> None:
-        """Leave the entries up to what serves."""
-        self.write(self.settled(state)[0])
-
-
-def read_history(store: Store, catalogue: str) -> Sequence[HistoryEntry]:
-    """The entries of a catalogue's history. Raises StorageError when it is damaged."""
-    return History(store, catalogue).entries
-
-
-def kept_histories(store: Store) -> list[str]:
-    """The catalogues that have a history."""
-    names = (re.fullmatch(r"history-(.*)\.json", name) for name in store.list(""))
-    return [name[1] for name in names if name]
-
-
-def previous(
-    entries: Sequence[HistoryEntry], state: ServingState, places: Collection[str] = SIDES
-) -> tuple[int, dict[str, str]]:
-    """The newest entry with something in these places that does not serve there now: its number,
-    and what differs, in any place. Raises SnapshotError when there is none.
-    """
-    for number in reversed(range(len(entries))):
-        then = entries[number]["serving"]
-        changed = {place: id_ for place, id_ in then.items() if state.get(place) != id_}
-        if changed.keys() & {*places}:
-            return number, changed
-    raise SnapshotError(
-        "Nothing was published before what serves now; name a snapshot with --to (cogr-index "
-        "list shows them)."
-    )
-
-
-def _newest(
-    entries: Sequence[HistoryEntry], serving: Mapping[str, str], gone: Collection[str] = ()
-) -> int | None:
-    for number in reversed(range(len(entries))):
-        then = entries[number]["serving"]
-        if {place: id_ for place, id_ in then.items() if place not in gone} == serving:
-            return number
-    return None
-
-
-def _is_half(now: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]) -> bool:
-    """Whether a switch between two entries was made in some places alone."""
-    return all(now.get(place) in (before.get(place), id_) for place, id_ in after.items())
-
-
-def _named(state: Mapping[str, str | None]) -> dict[str, str]:
-    return {place: id_ for place, id_ in state.items() if id_}
 
 
 def probes(backend: Backend, snapshot: Snapshot, count: int) -> Sequence[Keywords]:
@@ -333,8 +163,13 @@ class Destination:
         self.workspace, self.store, self.backend = workspace, workspace.store, workspace.backend
         self.catalogue = self.backend.catalogue
 
+    def look(self) -> tuple[History, ServingState]:
+        """The history, and what serves in every place of the catalogue."""
+        history = History(self.store, self.catalogue)
+        return history, self.state(history)
+
     def state(self, history: History) -> ServingState:
-        """What serves in every place of the catalogue."""
+        """What serves in every place that a history names."""
         return self.backend.state(history.places)
 
     def pair(self, state: ServingState) -> dict[Side, str | None]:
@@ -360,10 +195,6 @@ class Destination:
     def prepared(self, _changes: Mapping[str, str], _say: Say, /) -> Iterator[None]:
         """The slow steps before a switch; for the time of the block nobody undoes them."""
         yield
-
-    def paired_by(self, changes: Mapping[str, str]) -> list[str]:
-        """The field that a switch puts beside the queries."""
-        return [] if self.own or "query" not in changes else [self.items]
 
     def lost(self) -> str:
         """What of the slow steps was undone nevertheless; "" where nothing was."""
@@ -435,8 +266,7 @@ def release(
     if gate:
         _check_set_aside(workspace, ids)
     while True:
-        history = History(workspace.store, place.catalogue)
-        seen = place.state(history)
+        history, seen = place.look()
         serving = place.pair(seen)
         if base is not None and switch:
             _check_base(workspace.store, base, serving, history, ids)
@@ -455,8 +285,7 @@ def release(
         if gate and workspace.settings.publish.tolerance < 1:
             verdict = check_gate(workspace, going, serving, held_out, say)
         with _turn(place, changes, f"publish of {' and '.join(going)}", say) as lease:
-            history = History(workspace.store, place.catalogue)
-            now = place.state(history)
+            history, now = place.look()
             if again := place.lost() or (now != seen and _meanwhile(now, history)):
                 say(again)
                 continue
@@ -503,20 +332,17 @@ def roll_back(
     from indexers.release import destination
 
     place = into or destination(workspace)
-    history = History(workspace.store, place.catalogue)
-    seen, told = place.state(history), history.entries
-    settled, before = history.settled(seen)
-    finishes = before if not to else None
+    history, seen = place.look()
+    told, (settled, finishes) = history.entries, history.settled(seen)
+    number, changes = None, place.placed(to)
     if to:
-        changes = place.placed(to)
-        number = _newest(settled, _named({**seen, **changes}))
-    else:
-        number, changes = (None, {}) if finishes else _step_back(place, settled, seen)
+        finishes, number = None, newest_with(settled, named({**seen, **changes}))
+    elif not finishes:
+        number, changes = _step_back(place, settled, seen)
     _check_rounds(workspace.store, [*changes.values()], place.pair(seen), say, refused=False)
     _check_halves(place, history, changes, seen)
     with _turn(place, changes, "rollback", say) as lease:
-        history = History(workspace.store, place.catalogue)
-        now = place.state(history)
+        history, now = place.look()
         if now != seen or history.entries != told:
             raise UserError(
                 f"Another process switched to {_spoken(now, history)} in the meantime. Nothing was "
@@ -575,16 +401,17 @@ def _switch(
     told = history.entries
     history.settle(now)
     twins = {where: changes[place.items] for where in now if place.names(where, changes)}
-    entries, after = history.entries, _named({**now, **changes, **twins})
+    entries, after = history.entries, named({**now, **changes, **twins})
     rolled_back = {*history.rolled_back}
     if back_to is not None:
         rolled_back |= {_rules_digest(place.store, now.get(where)) for where in changes}
     rolled_back -= {"", *(_rules_digest(place.store, id_) for id_ in changes.values())}
+    paired = {*history.paired, *([place.items] if not place.own and "query" in changes else ())}
     made: HistoryEntry = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "by": lease.holder,
         "serving": after,
-        "paired": sorted({*history.paired, *place.paired_by(changes)}),
+        "paired": sorted(paired),
         "rolled_back": sorted(rolled_back),
     }
     if back_to is not None:
@@ -597,7 +424,7 @@ def _switch(
     except CogrError:
         with suppress(CogrError):
             state = place.state(history)
-            if not _is_half(_named(state), _named(now), after):
+            if not is_half(named(state), named(now), after):
                 history.write(told)
             history.settle(state)
         raise
@@ -617,14 +444,14 @@ def _enter(place: Destination, made: HistoryEntry, before: Sequence[HistoryEntry
         kept, newest = history.entries, history.newest
         if newest and newest["serving"] == made["serving"] and "back_to" not in newest:
             return
-        if _named(place.state(history)) != made["serving"]:
+        if named(place.state(history)) != made["serving"]:
             return
         with suppress(LockedError):
             history.write([*(before if len(kept) > len(before) else kept), made])
 
 
 def _spoken(state: ServingState, history: History) -> str:
-    serving = " and ".join(dict.fromkeys(_named(state).values())) or "nothing"
+    serving = " and ".join(dict.fromkeys(named(state).values())) or "nothing"
     made = history.newest
     return f"{serving}, by {made['by']} at {made['time']}" if made and "by" in made else serving
 

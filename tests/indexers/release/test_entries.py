@@ -22,7 +22,7 @@ from indexers.backends import Verified
 from indexers.backends.memory import MemoryBackend
 from indexers.generators import Failure
 from indexers.lease import held_lease, lease_to_switch
-from indexers.release.order import read_history
+from indexers.release.history import History
 from indexers.workspace import Workspace
 from tests.commands import Command, Ended
 from tests.indexers.faulty import faulty
@@ -90,7 +90,7 @@ class Cell:
 
     def live(self) -> tuple[Any, Any]:
         """What serves, and the history."""
-        return dict(MemoryBackend(self.store).serving()), read_history(self.store, "memory")
+        return dict(MemoryBackend(self.store).serving()), History(self.store, "memory").entries
 
     def enter(self, entry: str) -> Ended:
         """By a command, or from Python."""

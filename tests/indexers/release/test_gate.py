@@ -17,7 +17,7 @@ from cogr.store import Store
 from indexers.generators.statistical import fitting
 from indexers.generators.statistical.generator import FIGURES
 from indexers.generators.statistical.ranking.ranker import Ranker
-from indexers.release.order import read_history
+from indexers.release.history import History
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.shops import ITEMS, forum_records, frozen, write_data, write_shop
@@ -205,7 +205,7 @@ def test_topics_without_labels_are_compared_by_the_fit(
     ended = cogr_index("rebuild", "--side", "item", "--set", 'store="trusting"')
     assert ended.status == 1
     assert re.search(r"F1 would be 0\.\d+ where text search .* on topics without labels", ended.err)
-    assert read_history(Store(tmp_path / "trusting"), "memory") == []
+    assert History(Store(tmp_path / "trusting"), "memory").entries == []
     told = cogr_index("inspect", "--json", "--set", 'store="trusting"').json
     assert told["verdict"] == "label more"
     assert "Text search finds more than CoGR on topics without labels" in told["advice"][0]

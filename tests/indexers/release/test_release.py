@@ -18,7 +18,7 @@ from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends import Backend
 from indexers.backends.memory import MemoryBackend
-from indexers.release.order import read_history
+from indexers.release.history import History
 from tests.commands import Command, Ended
 from tests.indexers.backends.opensearch_worlds import backend_of, flags_of
 from tests.shops import CONFIGURATION, frozen
@@ -56,7 +56,7 @@ class World:
 
     @property
     def history(self) -> list[dict[Side, str]]:
-        entries = read_history(self.store, self.backend.catalogue)
+        entries = History(self.store, self.backend.catalogue).entries
         return [dict(entry["serving"]) for entry in entries]
 
 

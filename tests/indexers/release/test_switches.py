@@ -31,8 +31,8 @@ from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.rebuild.update import GainingQueries, UpdateRequest, update_side
 from indexers.release import external, order, release, roll_back
 from indexers.release.external import ForeignIndex
+from indexers.release.history import History
 from indexers.release.inventory import prune
-from indexers.release.order import History, read_history
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.indexers.backends.fault_proxy import proxy_to
@@ -94,7 +94,7 @@ class World:
         assert set(serving.values()) <= pushed, "what serves is there"
         for id_ in serving.values():
             open_snapshot(self.store, str(id_))
-        history = [dict(one["serving"]) for one in read_history(self.store, backend.catalogue)]
+        history = [dict(one["serving"]) for one in History(self.store, backend.catalogue).entries]
         return serving, history
 
     def update(self, what: str, side: Any, say: Any) -> None:
@@ -231,7 +231,7 @@ def test_a_switch_that_is_refused_leaves_no_trace_and_gives_another_ones_back(
     monkeypatch.setattr(MemoryBackend, "publish", late)
     with pytest.raises(LockedError):
         world.update("new query", "query", print)
-    entries = [dict(one["serving"]) for one in read_history(world.store, "memory")]
+    entries = [dict(one["serving"]) for one in History(world.store, "memory").entries]
     assert entries == [*before, serving]
 
 

@@ -27,7 +27,7 @@ from indexers.backends.opensearch.indexes import merge
 from indexers.backends.opensearch.search import query_body
 from indexers.release import external
 from indexers.release.external import ForeignIndex
-from indexers.release.order import History
+from indexers.release.history import History
 from indexers.workspace import Workspace
 from tests.commands import Command, Ended
 from tests.indexers.backends.backend_worlds import SHOP, random_queries, random_world
