@@ -277,7 +277,6 @@ class MemoryBackend:
         return {side: before[side] for side in snapshots}
 
     def serving(self) -> Mapping[Side, str | None]:
-        """The snapshot that serves each side, or None."""
         known = self._read(_SERVING, _PAIR) or {}
         return {side: known.get(side) for side in SIDES}
 
@@ -298,7 +297,6 @@ class MemoryBackend:
         return dict(self.serving().items())
 
     def list(self) -> Sequence[Listed]:
-        """Every pushed snapshot, by side and id."""
         serving = set(self.serving().values())
         names = (name.removesuffix(".json") for name in self._store.list("memory"))
         listed = []
@@ -318,7 +316,6 @@ class MemoryBackend:
         explain: bool = False,
         words: Words | None = None,
     ) -> SearchResult:
-        """The best entities that have one of `keywords`, or whose texts match the words."""
         opened, boosts = self._searched(snapshot), boosts_of(keywords)
         ranked = opened.rank(boosts, words, size)
         hits = opened.hits(ranked, boosts, size, explain=explain)
@@ -327,7 +324,6 @@ class MemoryBackend:
     def retrieved(
         self, keywords: Keywords, *, snapshot: str, words: Words | None = None
     ) -> SearchResult:
-        """The whole retrieved set with scores, without texts."""
         opened = self._searched(snapshot)
         ranked = opened.rank(boosts_of(keywords), words, len(opened.mirror))
         ids = map(opened.mirror.ids.__getitem__, ranked.dense[: ranked.total].tolist())
@@ -335,7 +331,6 @@ class MemoryBackend:
         return SearchResult(ranked.total, hits)
 
     def lookup(self, text: str, *, snapshot: str) -> Row | None:
-        """The row of a query text; None when the query side does not hold it."""
         return self._searched(snapshot).row_of(text)
 
     def delete(self, snapshot: str) -> None:
