@@ -6,15 +6,14 @@ history, are then what one of the two orders gives.
 from __future__ import annotations
 
 import re
-import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -36,6 +35,7 @@ from indexers.release.inventory import prune
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.indexers.backends.fault_proxy import proxy_to
+from tests.indexers.release.conftest import Catalogue
 from tests.indexers.release.interleaving import (
     REQUESTS,
     Action,
@@ -46,56 +46,17 @@ from tests.indexers.release.interleaving import (
     requests_so_far,
     watched,
 )
-from tests.shops import (
-    ITEMS,
-    LABELS,
-    QUERIES,
-    frozen,
-    read_jsonl,
-    rebuild_here,
-    write_jsonl,
-    write_shop,
-)
+from tests.shops import ITEMS, frozen, read_jsonl, write_jsonl, write_shop
 from tests.web_server import Answer, Request
 from trainers.demo import CATALOGUE
 
-CONFIGURATION = """
-[generator]
-name = "scripted"
-[publish]
-tolerance = 1
-"""
-RULES = "rule,query,item,keyword\nadd,,a,ottoman\nadd,couch,,ottoman\n"
-NEW = {"id": "new", "title": "Stool", "text": "A stool of oak"}
-CHANGED: Mapping[str, list[dict[str, Any]]] = {
-    "new item": [NEW],
-    "item gone": [{"op": "delete", "id": "d"}],
-    "new query": [{"id": "q-new", "text": "stool"}],
-}
-
 
 @dataclass
-class World:
-    """A catalogue in which two pairs have served; and a third one is pushed."""
+class World(Catalogue):
+    """Where commands switch that change the shop's own indexes."""
 
-    folder: Path
-    store: Store
-    waiting: str
-
-    def workspace(self, *sets: str) -> Workspace:
-        config = self.folder / "cogr.toml"
-        return Workspace.open(config, [f"store={self.store.url}", *sets])
-
-    @property
-    def found(self) -> Any:
-        workspace = self.workspace()
-        backend = workspace.backend
-        serving, pushed = dict(backend.serving()), {one.snapshot for one in backend.list()}
-        assert set(serving.values()) <= pushed, "what serves is there"
-        for id_ in serving.values():
-            open_snapshot(self.store, str(id_))
-        history = [dict(one["serving"]) for one in History(self.store, backend.catalogue).entries]
-        return serving, history
+    def begin(self) -> None:
+        """What serves first, serves."""
 
     def update(self, what: str, side: Any, say: Any) -> None:
         request = UpdateRequest(side, changed=self.folder / f"{what}.jsonl")
@@ -105,7 +66,7 @@ class World:
         rebuild_side(self.workspace(), RebuildRequest("item"), no_bar, say)
 
     def publish(self, say: Any) -> None:
-        release(self.workspace(), [self.waiting], say=say)
+        release(self.workspace(), [self.ids["fine"]], say=say)
 
     def rules(self, say: Any) -> None:
         release(self.workspace(f"publish.rules={self.folder / 'rules.csv'}"), [], say=say)
@@ -131,41 +92,9 @@ class World:
         }
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    folder = tmp_path_factory.mktemp("switches")
-    config = write_shop(folder, ITEMS, QUERIES, LABELS, CONFIGURATION)
-    for name, records in CHANGED.items():
-        write_jsonl(folder / f"{name}.jsonl", records)
-    (folder / "rules.csv").write_text(RULES)
-
-    def rebuilt(side: Any, items: Sequence[Mapping[str, str]], *, publish: bool = True) -> str:
-        write_jsonl(folder / "data" / "items.jsonl", items)
-        return rebuild_here(Workspace.open(config), side, publish=publish).snapshot.id
-
-    rebuilt("query", ITEMS)
-    rebuilt("item", [{**ITEMS[0], "text": "first of all"}, *ITEMS[1:]])
-    rebuilt("item", ITEMS)
-    other = [{**ITEMS[1], "text": "another text"}, ITEMS[0], *ITEMS[2:]]
-    waiting = rebuilt("item", other, publish=False)
-    # What a rebuild would write next.
-    write_jsonl(folder / "data" / "items.jsonl", [*ITEMS, {**NEW, "id": "rebuilt"}])
-    return folder, waiting
-
-
 @pytest.fixture
-def worlds(template: tuple[Path, str], tmp_path: Path) -> Iterator[Callable[[], World]]:
-    """New worlds in folders."""
-    folder, waiting = template
-    numbers = count()
-
-    def made() -> World:
-        here = tmp_path / str(next(numbers))
-        shutil.copytree(folder, here)
-        return World(here, Store(here / ".cogr"), waiting)
-
-    with watched():
-        yield made
+def world(template: Catalogue, tmp_path: Path) -> World:
+    return World(**vars(template)).copied(tmp_path / "shop")
 
 
 def once_before_the_switch(action: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,9 +111,9 @@ def once_before_the_switch(action: Callable[[], Any], monkeypatch: pytest.Monkey
 
 
 def test_an_update_beside_a_rollback_starts_from_what_serves_then(
-    worlds: Callable[[], World], monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, said = worlds(), list[str]()
+    said = list[str]()
     rolled_back = world.found[1][1]["item"]
     once_before_the_switch(partial(world.rollback, print), monkeypatch)
     world.update("new item", "item", said.append)
@@ -197,35 +126,34 @@ def test_an_update_beside_a_rollback_starts_from_what_serves_then(
 
 
 def test_a_rebuild_beside_a_rollback_is_refused_and_names_it(
-    worlds: Callable[[], World], cogr_index: Command, monkeypatch: pytest.MonkeyPatch
+    world: World, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = worlds()
     once_before_the_switch(partial(world.rollback, print), monkeypatch)
     monkeypatch.chdir(world.folder)
-    ended = cogr_index("rebuild", "--side", "item")
+    no_gate = ("--set", "publish.tolerance=1")
+    ended = cogr_index("rebuild", "--side", "item", *no_gate)
     serving = world.found[0]["item"]
     assert ended.status == 1, ended.err
     assert re.search(rf"now {serving}, by process \d+ on \S+ \(rollback\) at", ended.sentence)
     # The snapshot is kept, and the sentence says how it may serve.
     command = ended.sentence.rpartition("cogr-index ")[2].rstrip(".").split()
-    assert cogr_index(*command).status == 0
+    assert cogr_index(*command, *no_gate).status == 0
     assert world.found[0]["item"] == command[1] != serving
 
 
 def test_a_switch_that_is_refused_leaves_no_trace_and_gives_another_ones_back(
-    worlds: Callable[[], World], monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A publish slept between its note and its switch; another process has taken the note away."""
-    world = worlds()
     history = History(world.store, "memory")
-    serving = {**history.entries[-1]["serving"], "item": world.waiting}
+    serving = {**history.entries[-1]["serving"], "item": world.ids["fine"]}
     before = [dict(one["serving"]) for one in history.entries]
     history.write([*history.entries, {"time": "2026-01-01T00:00:00Z", "serving": serving}])
     real = MemoryBackend.publish
 
     def late(self: MemoryBackend, *given: Any) -> Any:
         monkeypatch.undo()
-        real(self, {"item": world.waiting})
+        real(self, {"item": world.ids["fine"]})
         return real(self, *given)
 
     monkeypatch.setattr(MemoryBackend, "publish", late)
@@ -236,10 +164,9 @@ def test_a_switch_that_is_refused_leaves_no_trace_and_gives_another_ones_back(
 
 
 def test_a_publish_that_slept_after_its_switch_leaves_the_history_of_a_rollback(
-    worlds: Callable[[], World], monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would otherwise enter its switch again, which the rollback has taken back."""
-    world = worlds()
     before = world.found
 
     def woken(place: order.Destination, *given: Any) -> None:
@@ -323,54 +250,6 @@ def buckets(s3: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Store]
     return stored
 
 
-@pytest.fixture
-def bucket(
-    template: tuple[Path, str], buckets: Callable[[Path], Store], tmp_path: Path
-) -> Iterator[Callable[[], World]]:
-    """New worlds whose stores lie in a bucket."""
-    folder, waiting = template
-    numbers = count()
-
-    def made() -> World:
-        here = tmp_path / str(next(numbers))
-        shutil.copytree(folder, here, ignore=shutil.ignore_patterns(".cogr"))
-        return World(here, buckets(folder), waiting)
-
-    with watched():
-        yield made
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_process_that_slept_beyond_its_lease_undoes_nothing(
-    bucket: Callable[[], World],
-) -> None:
-    assert sum(interleavings(bucket, ("publish", "rollback"), 1, sleeps=True).values()) == 2
-
-
-@pytest.mark.drill
-@pytest.mark.timeout(7200)
-def test_a_process_that_slept_at_any_request_undoes_nothing(bucket: Callable[[], World]) -> None:
-    names = ("publish", "rollback", "prune", "rules", "new item")
-    assert sum(interleavings(bucket, names, 8, seed=1, sleeps=True).values()) >= 100
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_two_commands_that_switch_at_once(worlds: Callable[[], World]) -> None:
-    names = [*worlds().actions]
-    assert sum(interleavings(worlds, names, 1, pairs=16).values()) == 16
-
-
-@pytest.mark.drill
-@pytest.mark.timeout(3600)
-def test_two_commands_that_switch_at_once_held_at_many_requests(
-    worlds: Callable[[], World],
-) -> None:
-    ended = interleavings(worlds, [*worlds().actions], 8, seed=1)
-    assert sum(ended.values()) > 400
-
-
 @pytest.mark.parametrize("late", ["an item", "a query", "a removal", "the first"])
 def test_a_call_that_comes_late_changes_no_alias(
     cluster: Cluster, tmp_path: Path, late: str
@@ -441,31 +320,47 @@ def test_a_publish_that_slept_beside_a_removal_in_memory(
 
 
 @dataclass
-class Team:
+class Team(Catalogue):
     """Three item and two query snapshots in a cluster; some have served in CoGR's own indexes, and
     some in an index of a team, behind an alias. All of it is made anew for each pair of commands,
     but for the pushed indexes.
     """
 
-    folder: Path
-    store: Store
     cluster: Cluster
     items: Sequence[str]
     queries: Sequence[str]
+
+    @classmethod
+    def of(cls, shop: Catalogue, cluster: Cluster) -> Self:
+        """A team whose snapshots are in the shop's store, and pushed."""
+
+        def snapshot(side: Side, n: int) -> str:
+            rows = [Row(i["id"], i["title"], (f"k{n}",)) for i in ITEMS]
+            return frozen(shop.store, side, rows).id
+
+        items, queries = (
+            [snapshot("item", n) for n in range(3)],
+            [snapshot("query", n) for n in (3, 4)],
+        )
+        team = cls(**vars(shop), cluster=cluster, items=items, queries=queries)
+        for id_ in (*items, *queries):
+            order.push_and_verify(team.workspace().backend, open_snapshot(shop.store, id_))
+        return team
 
     @property
     def alias(self) -> str:
         return f"{self.cluster.settings.prefix}-shop"
 
-    def workspace(self, *, into: bool = False, rules: str = "") -> Workspace:
+    def workspace(self, *sets: str, into: bool = False) -> Workspace:
         own = self.cluster.settings
-        sets = [f"store={self.store.url}", f"opensearch.url={own.url}"]
-        sets += [f"opensearch.prefix={own.prefix}", "backend=opensearch"]
-        sets += [f"serving.into.index={self.alias}"] if into else []
-        sets += [f"publish.rules={self.folder / rules}"] if rules else []
-        return Workspace.open(self.folder / "cogr.toml", sets)
+        named = [f"opensearch.url={own.url}", f"opensearch.prefix={own.prefix}"]
+        named += [f"serving.into.index={self.alias}"] if into else []
+        return super().workspace("backend=opensearch", *named, *sets)
 
-    def reset(self) -> None:
+    def place(self, *sets: str) -> ForeignIndex:
+        return ForeignIndex(self.workspace(*sets, into=True))
+
+    def begin(self) -> None:
         """The team's index made anew, and what served first."""
         for name in (f"{self.alias}-1", f"{self.alias}-2"):
             self.cluster.call("DELETE", f"/{name}", doing="starting", missing_ok=True)
@@ -475,44 +370,39 @@ class Team:
             self.cluster.call("PUT", f"/{name}", body=body, doing="starting")
             documents = ((item["id"], {"title": item["title"]}) for item in ITEMS)
             write_documents(self.cluster, name, documents)
-        self.cluster.call("POST", "/_aliases", body={"actions": self._none()}, doing="starting")
+        prefix = self.cluster.settings.prefix
+        pattern = {"index": f"{prefix}-*", "must_exist": False}
+        none = [{"remove": {**pattern, "alias": f"{prefix}-{one}"}} for one in ("items", "queries")]
+        self.cluster.call("POST", "/_aliases", body={"actions": none}, doing="starting")
         for item, query in ((0, 0), (1, 1)):
             ids = [self.items[item], self.queries[query]]
-            release(self.workspace(), ids, gate=False, rules=False)
-            ForeignIndex(self.workspace(into=True)).publish(ids, print, gate=False)
-
-    def _none(self) -> list[dict[str, Any]]:
-        pattern = {"index": f"{self.cluster.settings.prefix}-*", "must_exist": False}
-        names = (f"{self.cluster.settings.prefix}-{side}" for side in ("items", "queries"))
-        return [{"remove": {**pattern, "alias": name}} for name in names]
+            release(self.workspace(), ids, gate=False)
+            self.place().publish(ids, print, gate=False)
 
     @property
     def found(self) -> Any:
-        workspace = self.workspace(into=True)
-        place = ForeignIndex(workspace)
-        history = History(self.store, place.catalogue)
-        state = dict(place.state(history))
-        pushed = {one.snapshot for one in workspace.backend.list()}
+        place = self.place()
+        history, state = place.look()
+        pushed = {one.snapshot for one in place.backend.list()}
         assert {state["item"], state["query"]} <= pushed, "what serves is there"
         coverage = place.verify().coverage if state[place.items] else None
         assert coverage is None or (coverage.lacking, coverage.different) == (0, 0), coverage
-        return state, [dict(entry["serving"]) for entry in history.entries]
+        return dict(state), [dict(entry["serving"]) for entry in history.entries]
 
-    def own(self, number: int, say: Any) -> None:
-        release(self.workspace(), [self.items[number]], say=say)
+    def own(self, say: Any) -> None:
+        release(self.workspace(), [self.items[2]], say=say)
 
-    def back(self, into: bool, say: Any) -> None:
-        if into:
-            ForeignIndex(self.workspace(into=True)).roll_back([], say)
-        else:
-            roll_back(self.workspace(), [], say)
+    def rollback(self, say: Any) -> None:
+        roll_back(self.workspace(), [], say)
 
     def into(self, ids: Sequence[str], say: Any) -> None:
-        ForeignIndex(self.workspace(into=True)).publish(ids, say, gate=False)
+        self.place().publish(ids, say, gate=False)
 
     def rules(self, say: Any) -> None:
-        place = ForeignIndex(self.workspace(into=True, rules="rules.csv"))
-        place.publish([], say)
+        self.place(f"publish.rules={self.folder / 'rules.csv'}").publish([], say)
+
+    def rollback_into(self, say: Any) -> None:
+        self.place().roll_back([], say)
 
     def prune(self, say: Any) -> None:
         workspace = self.workspace()
@@ -521,85 +411,109 @@ class Team:
     @property
     def actions(self) -> dict[str, Action]:
         return {
-            "publish": partial(self.own, 2),
-            "rollback": partial(self.back, False),
+            "publish": self.own,
+            "rollback": self.rollback,
             "into": partial(self.into, [self.items[2]]),
             "pair into": partial(self.into, [self.items[2], self.queries[0]]),
             "repair": partial(self.into, []),
             "rules into": self.rules,
-            "rollback into": partial(self.back, True),
+            "rollback into": self.rollback_into,
             "prune": self.prune,
         }
 
 
-def team_in(folder: Path, store: Store, cluster: Cluster) -> Team:
-    """A team whose snapshots are in a store, and pushed."""
-
-    def snapshot(side: Side, number: int) -> str:
-        return frozen(store, side, [Row(i["id"], i["title"], (f"k{number}",)) for i in ITEMS]).id
-
-    items, queries = [snapshot("item", n) for n in range(3)], [snapshot("query", n) for n in (3, 4)]
-    team = Team(folder, store, cluster, items, queries)
-    backend = team.workspace().backend
-    there = {one.snapshot for one in backend.list()}
-    for id_ in {*items, *queries} - there:
-        order.push_and_verify(backend, open_snapshot(store, id_))
-    return team
-
-
-def teams(
-    shop: Path, cluster: Cluster, folder: Path, stored: Callable[[Path], Store]
-) -> Callable[[], Team]:
-    """The same cluster again and again, with a store of its own each time."""
-    first, numbers = folder / "first", count()
-    shutil.copytree(shop, first, ignore=shutil.ignore_patterns(".cogr"))
-    whole = team_in(first, Store(first / ".cogr"), cluster)
-
-    def made() -> Team:
-        here = folder / str(next(numbers))
-        shutil.copytree(first, here)
-        one = replace(whole, folder=here, store=stored(here))
-        one.reset()
-        return one
-
-    return made
+Makers = Callable[..., Callable[[], Any]]
 
 
 @pytest.fixture
-def team(
-    template: tuple[Path, str], cluster: Cluster, tmp_path: Path
-) -> Iterator[Callable[[], Team]]:
-    with watched():
-        yield teams(template[0], cluster, tmp_path, lambda here: Store(here / ".cogr"))
+def makers(template: Catalogue, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Makers]:
+    """What makes new worlds of a kind again and again, in folders, and with `asleep` with stores in
+    a bucket; those of a team are in the same cluster.
+    """
+    numbers = count()
+
+    def maker(kind: type[World | Team], *, asleep: bool = False) -> Callable[[], Any]:
+        stored = request.getfixturevalue("buckets") if asleep else None
+        first = template.copied(tmp_path / "first")
+        whole: World | Team = World(**vars(first))
+        if kind is Team:
+            whole = Team.of(first, request.getfixturevalue("cluster"))
+        stack.enter_context(watched())
+
+        def made() -> Any:
+            one = whole.copied(tmp_path / str(next(numbers)))
+            one.store = stored(one.folder) if stored else one.store
+            one.begin()
+            return one
+
+        return made
+
+    with ExitStack() as stack:
+        yield maker
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_two_commands_at_once_in_an_index_of_a_team(team: Callable[[], Team]) -> None:
-    names = ("publish", "into", "repair", "rollback into")
-    assert sum(interleavings(team, names, 1, pairs=3).values()) == 3
+SLOW, DRILL = (
+    [getattr(pytest.mark, name), pytest.mark.timeout(s)]
+    for name, s in (("slow", 900), ("drill", 7200))
+)
+TEAMS = pytest.mark.server
+EVERY = ()
 
 
-@pytest.fixture
-def asleep(
-    template: tuple[Path, str],
-    cluster: Cluster,
-    buckets: Callable[[Path], Store],
-    tmp_path: Path,
-) -> Iterator[Callable[[], Team]]:
-    """The same, their stores in a bucket."""
-    with watched():
-        yield teams(template[0], cluster, tmp_path, buckets)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_process_that_slept_points_no_field_to_what_it_filled(
-    asleep: Callable[[], Team],
+@pytest.mark.parametrize(
+    ("kind", "asleep", "names", "how", "least"),
+    [
+        pytest.param(World, False, EVERY, {"most": 1, "pairs": 16}, 16, marks=SLOW),
+        pytest.param(World, True, ("publish", "rollback"), {"most": 1}, 2, marks=SLOW),
+        pytest.param(
+            Team,
+            False,
+            ("publish", "into", "repair", "rollback into"),
+            {"most": 1, "pairs": 3},
+            3,
+            marks=[*SLOW, TEAMS],
+        ),
+        pytest.param(World, False, EVERY, {"most": 8, "seed": 1}, 401, marks=DRILL),
+        pytest.param(
+            World,
+            True,
+            ("publish", "rollback", "prune", "rules", "new item"),
+            {"most": 8, "seed": 1},
+            100,
+            marks=DRILL,
+        ),
+        pytest.param(Team, False, EVERY, {"most": 4, "seed": 1}, 150, marks=[*DRILL, TEAMS]),
+        pytest.param(
+            Team,
+            True,
+            ("into", "repair", "rollback into"),
+            {"most": 10, "seed": 1},
+            60,
+            marks=[*DRILL, TEAMS],
+        ),
+    ],
+)
+def test_two_commands_that_switch_at_once_undo_nothing(
+    makers: Makers,
+    kind: Any,
+    asleep: bool,
+    names: Sequence[str],
+    how: Mapping[str, int],
+    least: int,
 ) -> None:
+    """Whatever request one is held at, or with `asleep` sleeps at, beyond its lease."""
+    made = makers(kind, asleep=asleep)
+    ended = interleavings(made, names or [*made().actions], sleeps=asleep, **how)
+    assert sum(ended.values()) >= least
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.server
+def test_a_process_that_slept_points_no_field_to_what_it_filled(makers: Makers) -> None:
     """Just before the field alias is pointed to its field, another one rolls back."""
-    team, at = asleep(), list[int]()
-    real = foreign_field.point_to
+    made, at = makers(Team, asleep=True), list[int]()
+    team, real = made(), foreign_field.point_to
 
     def noted(*given: Any) -> None:
         at.append(requests_so_far())
@@ -608,7 +522,7 @@ def test_a_process_that_slept_points_no_field_to_what_it_filled(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(external, "point_to", noted)
         requests_of(team.actions["pair into"])
-    team = asleep()
+    team = made()
     serving = team.found[0]
     outcomes = interleave(
         team.actions["pair into"], team.actions["rollback into"], at[0] + 1, sleeps=True
@@ -617,20 +531,3 @@ def test_a_process_that_slept_points_no_field_to_what_it_filled(
     assert not outcomes[1].error, outcomes
     # The rollback found half a switch, and went back to the whole pair before it.
     assert team.found[0] == serving
-
-
-@pytest.mark.drill
-@pytest.mark.timeout(7200)
-def test_a_process_that_slept_undoes_nothing_in_an_index_of_a_team(
-    asleep: Callable[[], Team],
-) -> None:
-    names = ("into", "repair", "rollback into")
-    assert sum(interleavings(asleep, names, 10, seed=1, sleeps=True).values()) >= 60
-
-
-@pytest.mark.drill
-@pytest.mark.timeout(7200)
-def test_two_commands_at_once_in_an_index_of_a_team_held_at_many_requests(
-    team: Callable[[], Team],
-) -> None:
-    assert sum(interleavings(team, [*team().actions], 4, seed=1).values()) >= 150
