@@ -236,7 +236,7 @@ def test_the_walkthrough_runs_from_clicks_to_a_search(tmp_path: Path, run: Run) 
     text = (ROOT / "docs" / "walkthrough.md").read_text("utf-8")
     shop = tmp_path / "shop"
     (shop / "data").mkdir(parents=True)
-    write_log(shop, "position", 0, queries=20, searches=100)
+    write_log(shop, 0, queries=20, searches=100)
     items = [{"id": f"i{n}", "title": f"thing {n}", "text": f"made of {n}"} for n in range(15)]
     write_jsonl(shop / "data" / "items.jsonl", items)
     (configuration,) = re.findall(r'```toml title="cogr.toml"\n(.*?)```', text, re.DOTALL)

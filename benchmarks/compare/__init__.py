@@ -148,7 +148,6 @@ _PLACES: dict[str, str] = {
     "bm25": "lexical:BM25Search",
     "synonyms": "lexical:Synonyms",
     "doc2query": "lexical:Doc2Query",
-    "cogr-frozen": "keyword:CogrFrozen",
     "cogr": "keyword:Cogr",
     "statistical": "keyword:StatisticalKeywords",
     "extractive": "keyword:ExtractiveKeywords",

@@ -161,7 +161,6 @@ class Cogr(Method):
 
     family = "keyword"
     seeded = False
-    variant = ""
     how = f"cogr-train run --run {DEFAULT_RUN} makes one"
 
     def fit(self, task: Task, params: Params) -> Fitted:  # noqa: ARG002
@@ -179,9 +178,8 @@ class Cogr(Method):
     def _best(self, task: Task) -> Contender:
         workspace = Workspace(task.settings)
         name = task.models.get(self.name, DEFAULT_RUN)
-        kind = f" with training.variant {self.variant}" if self.variant else ""
         nothing = NotRunError(
-            f"a finished round of a training run{kind} on these data, which {name} is not",
+            f"a finished round of a training run on these data, which {name} is not",
             f"{self.how}, --model {self.name}=RUN names another",
         )
         try:
@@ -190,19 +188,11 @@ class Cogr(Method):
         except CogrError as error:
             raise nothing from error
         learned, ours = frozen["dataset_hash"], task.dataset.dataset_hash
-        own = self.variant in ("", frozen["settings"].get("training.variant"))
         # One pair is that of SFT.
-        if not own or len(finished) < 2:
+        if len(finished) < 2:
             raise nothing
         if learned not in (ours, with_dev(workspace).dataset.dataset_hash):
             raise nothing
         if learned != ours:
             task.say(f"the run {name} was also trained on the queries that are set apart as dev")
         return max(finished, key=lambda one: one.dev_f1 or 0.0)
-
-
-class CogrFrozen(Cogr):
-    """The same of a run whose items were never trained: the paper's CoGR-frozen."""
-
-    variant = "frozen-items"
-    how = "cogr-train run --set training.variant=frozen-items makes one"

@@ -15,7 +15,6 @@ from cogr.settings.table import SettingsTable, usable_path
 
 ItemsFrom = Literal["auto", "self", "labels", "extractive", "statistical"]
 RulesName = Literal["own", "paper"]
-TrainingVariant = Literal["full", "no-sft", "frozen-items", "shared"]
 Rollouts = Literal["transformers", "vllm-colocate"]
 
 
@@ -119,14 +118,6 @@ class TrainingSettings(SettingsTable):
     )
     save_steps: int = Field(
         50, ge=0, description="Steps of a stage between checkpoints, to resume from; 0: none"
-    )
-    variant: TrainingVariant = Field(
-        "full",
-        description=(
-            "The paper's ablations of training: full; no-sft (the rounds start from the untrained "
-            "model); frozen-items (items keep their first keywords); shared (one model for both "
-            "sides). See docs/training.md"
-        ),
     )
     rules: RulesName = Field(
         "own",

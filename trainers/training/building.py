@@ -89,27 +89,12 @@ def build_index(inputs: Inputs, side: Side) -> Wrote:
     """The keywords of a whole side by the model that was just trained. Every process but the first
     does its share of the answers alone.
     """
-    if (kept := _kept_items(inputs, side)) is not None:
-        return Wrote(kept, snapshot_counts(inputs.snapshot(kept)))
     build, barrier = _build(inputs, side), inputs.run.folder("trainer")
     if not ranks.is_first():
         write_share(inputs.workspace, build, barrier)
         return Wrote("", {})
     built = build_snapshot(inputs.workspace, build, barrier)
     return Wrote(built.id, snapshot_counts(built))
-
-
-def _kept_items(inputs: Inputs, side: Side) -> str | None:
-    """The item snapshot of the round, where no model writes it: the one from which the targets were
-    made.
-    """
-    if side == "query" or inputs.settings.variant != "frozen-items":
-        return None
-    if inputs.round.number:
-        return inputs.before.items
-    made = inputs.round.stage("targets")
-    assert made is not None
-    return str(made.notes["snapshot"])
 
 
 def _build(inputs: Inputs, side: Side) -> Build:
@@ -218,8 +203,6 @@ def accept(train: World, new: _Sets, *, everything: bool = False) -> Acceptance:
 def accept_items(inputs: Inputs) -> Wrote:
     """The round's item snapshot: accepted new sets, and the old sets of all other items."""
     old = inputs.snapshot(inputs.before.items)
-    if inputs.settings.variant == "frozen-items":
-        return Wrote(old.id, snapshot_counts(old))
     new = inputs.snapshot(inputs.round.output("index-item"))
     train = inputs.world(inputs.mirror(old.id), inputs.mirror(inputs.round.queries))
     kept = old.by_id

@@ -46,7 +46,7 @@ def prepare_grpo(inputs: Inputs, side: Side) -> tuple[Any, StepLog]:
     """
     from datasets import Dataset
 
-    settings, model = inputs.settings, inputs.model_before(side)
+    settings, model = inputs.settings, inputs.before.model(side)
     own = settings.query if side == "query" else settings.item
     items: Sequence[Entity] = inputs.workspace.dataset.items
     entities = items if side == "item" else inputs.train

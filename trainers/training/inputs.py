@@ -79,24 +79,6 @@ class Inputs:
         count = self.settings.invented_queries
         return WordModel(self.workspace.dataset).invent(count, self.settings.seed) if count else {}
 
-    def kept_model(self, side: Side) -> str | None:
-        """The model of a side that the round under way does not train; None where it trains it."""
-        frozen = side == "item" and self.settings.variant == "frozen-items"
-        if self.round.number:
-            return self.before.model(side) if frozen else None
-        if frozen or self.settings.variant == "no-sft":
-            return self.round.output("targets")
-        shared = self.settings.variant == "shared" and side == "query"
-        return self.round.output("train-item") if shared else None
-
-    def model_before(self, side: Side) -> str:
-        """The model that GRPO of a side starts from: its last one, or the last one of both sides
-        where they share it.
-        """
-        if self.settings.variant == "shared":
-            return self.round.output("train-query") if side == "item" else self.before.model("item")
-        return self.before.model(side)
-
     def world(self, items: Mirror, queries: Mirror | None) -> World:
         """The world of the training queries."""
         k_max = self.workspace.settings.keywords.k_max

@@ -83,15 +83,13 @@ def write_targets(inputs: Inputs) -> Wrote:
     """
     sft, source = inputs.settings.sft, items_from(inputs.settings)
     if not ranks.is_first():
-        if source == "self" and inputs.settings.variant != "no-sft":
+        if source == "self":
             build = Build("item", 0, inputs.settings.model, "self")
             write_share(inputs.workspace, build, inputs.run.folder("trainer"))
         return Wrote("", {})
     base = base_model(inputs)
     outside = not base.startswith(inputs.run.path)
     digests = {"base": digest(based(resolve_model(base))[0])} if outside else {}
-    if inputs.settings.variant == "no-sft":
-        return Wrote(base, {"items": 0, "queries": 0, "snapshot": "", **digests})
     sets, snapshot = _first_sets(inputs, source, base)
     items = {id_: words[: sft.item_keywords] for id_, words in sets.items() if words}
     relevant = {**inputs.relevant, **{one.id: ids for one, ids in inputs.invented.items()}}
@@ -160,16 +158,13 @@ def base_model(inputs: Inputs) -> str:
 
 
 def train_sft(inputs: Inputs, side: Side) -> Wrote:
-    """Fine-tune one side on its targets; both sides together where they share a model."""
-    prompts: list[Prompt] = []
-    targets: list[Sequence[str]] = []
-    for one in SIDES if inputs.settings.variant == "shared" else (side,):
-        wanted = read_targets(inputs.run, inputs.round.stage("targets"), one)
-        items, queries = inputs.workspace.dataset.items, [*inputs.train, *inputs.invented]
-        every: Sequence[Entity] = items if one == "item" else queries
-        entities = [entity for entity in every if entity.id in wanted]
-        prompts += prompts_of(inputs.workspace, one, entities)
-        targets += [wanted[entity.id] for entity in entities]
+    """Fine-tune one side on its targets."""
+    wanted = read_targets(inputs.run, inputs.round.stage("targets"), side)
+    items, queries = inputs.workspace.dataset.items, [*inputs.train, *inputs.invented]
+    every: Sequence[Entity] = items if side == "item" else queries
+    entities = [entity for entity in every if entity.id in wanted]
+    prompts = prompts_of(inputs.workspace, side, entities)
+    targets = [wanted[entity.id] for entity in entities]
     trained = run_sft(
         base_folder(inputs.run, inputs.round.output("targets")),
         prompts,

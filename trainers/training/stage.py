@@ -243,9 +243,7 @@ def _wait_while(run: Run, state: State) -> None:
 
 
 def train_side(inputs: Inputs, side: Side) -> Wrote:
-    """Train a side: SFT in round 0, then GRPO. A side that is not trained keeps its model."""
-    if (kept := inputs.kept_model(side)) is not None:
-        return Wrote(kept, {})
+    """Train a side: SFT in round 0, then GRPO."""
     if not inputs.round.number:
         return train_sft(inputs, side)
     return save_side(inputs, side, run_grpo(inputs, side))

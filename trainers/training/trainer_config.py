@@ -84,11 +84,6 @@ def items_from(settings: TrainingSettings) -> ItemsFrom:
             'training.sft.items_from is "self", but the model tiny can\'t write keywords before it '
             'is trained; set it to "labels", "extractive" or "statistical".'
         )
-    if source == "labels" and settings.variant == "frozen-items":
-        raise SettingsError(
-            'training.variant is "frozen-items", but labels can not index all items; '
-            'set training.sft.items_from to "extractive" or "statistical".'
-        )
     return source
 
 

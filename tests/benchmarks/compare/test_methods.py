@@ -4,7 +4,6 @@ what its paper says.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -79,15 +78,12 @@ def test_learned_keywords_beat_those_without_labels(task: Task) -> None:
 def test_rounds_are_not_run_without_a_training_run(task: Task, tmp_path: Path) -> None:
     settings = task.settings.model_copy(update={"store": str(tmp_path)})
     missing = "a finished round of a training run.* on these data, which main is not"
-    for method in ("cogr", "cogr-frozen"):
-        with pytest.raises(NotRunError, match=missing):
-            fitted(replace(task, settings=settings), method)
+    with pytest.raises(NotRunError, match=missing):
+        fitted(replace(task, settings=settings), "cogr")
 
 
 def test_rounds_are_measured_as_evaluate_measures_their_pair(tmp_path: Path) -> None:
-    """CoGR is the round that does best on dev; frozen takes a run whose items are never trained
-    alone.
-    """
+    """CoGR is the round that does best on dev."""
     workspace, run = whole_run(tmp_path)
     work = tmp_path / "out" / "work" / "cogr" / "seed-0"
     work.mkdir(parents=True)
@@ -99,12 +95,6 @@ def test_rounds_are_measured_as_evaluate_measures_their_pair(tmp_path: Path) -> 
     found = figures(own, fitted(own, "cogr"))
     for name in ("p", "r", "f1", "ndcg@10", "mrr@10"):
         assert found[name] == pytest.approx(notes[best]["test"][name], abs=1e-6)
-    with pytest.raises(NotRunError, match="frozen-items"):
-        fitted(own, "cogr-frozen")
-    kept = json.loads((run.folder() / "run.json").read_text())
-    kept["settings"]["training.variant"] = "frozen-items"
-    (run.folder() / "run.json").write_text(json.dumps(kept))
-    assert figures(own, fitted(own, "cogr-frozen")) == found
     share = workspace.settings.dataset.model_copy(update={"dev_share": 0.4})
     settings = workspace.settings.model_copy(update={"dataset": share})
     other = replace(own.dataset, dataset_hash="0" * 64)

@@ -18,21 +18,14 @@ from cogr.datasets.builder import DatasetOptions
 from cogr.errors import DataError
 from cogr.privacy import QueryFilter
 from tests.commands import Command
-from tests.shops import read_jsonl
+from tests.shops import read_jsonl, write_jsonl
 from tests.trainers.labels.users import DAY, START, event, write_log
 from trainers.labels import events
 from trainers.labels.events import ClickCounts, ClickRules, read_click_counts
 from trainers.labels.from_clicks import grade, labels_from_clicks, weigh
 
-TORN = '{"query_id": "x", "user_q'
 FOREVER = 1e18
 """A half-life, in days, by which every visit counts the same."""
-
-
-def ndjson(path: Path, *records: Any) -> Path:
-    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
-    path.write_text("".join(f"{line}\n" for line in lines))
-    return path
 
 
 def search(
@@ -63,7 +56,7 @@ Counted = Callable[..., ClickCounts]
 @pytest.fixture
 def counted(tmp_path: Path) -> Counted:
     """The counts of a log of these records."""
-    return lambda *records: read(ndjson(tmp_path / "log.ndjson", *records))
+    return lambda *records: read(write_jsonl(tmp_path / "log.ndjson", records))
 
 
 def read(*paths: Path, **rules: Any) -> ClickCounts:
@@ -81,42 +74,36 @@ def clicked(click_counts: ClickCounts) -> dict[tuple[str, str, int], tuple[float
     }
 
 
-@pytest.mark.parametrize("kind", ["position", "cascade"])
-def test_the_model_finds_the_known_relevance_and_beats_the_raw_click_rate(
-    tmp_path: Path, kind: str
+def test_the_model_finds_the_known_relevance_and_how_positions_are_looked_at(
+    tmp_path: Path,
 ) -> None:
-    """By the AUC at 1,000 impressions an item."""
-    paths, truth = write_log(tmp_path, kind, 4, queries=12)
+    """By the AUC at 1,000 impressions an item, better than the raw click rate."""
+    paths, truth = write_log(tmp_path, 4, queries=12)
     click_counts = read(*paths)
     query = np.array([int(text.split()[-1]) for text in click_counts.asked.texts])
     item = np.array([int(id_[1:]) for id_ in click_counts.shown.items])
     pairs, shown = weigh(click_counts), click_counts.shown
-    relevant = truth.relevant[query[pairs.query], item[pairs.item]]
+    relevant = truth[query[pairs.query], item[pairs.item]]
     of = np.unique(shown.query * len(item) + shown.item, return_inverse=True)[1]
     raw = np.bincount(of, shown.clicked) / np.bincount(of, shown.shown)
     least = max(0.95, roc_auc_score(relevant, raw) + 0.02)
     assert roc_auc_score(relevant, grade(pairs).rate) >= least
-
-
-def test_em_finds_how_positions_are_looked_at(tmp_path: Path) -> None:
-    paths, _ = write_log(tmp_path, "position", 1, queries=12)
-    bias = weigh(read(*paths)).bias
     for position in (2, 3, 5, 8):
-        assert bias[position] == pytest.approx(position**-0.8, abs=0.08)
+        assert pairs.bias[position] == pytest.approx(position**-0.8, abs=0.08)
 
 
 def test_a_log_becomes_a_data_set(tmp_path: Path, cogr_train: Command) -> None:
-    paths, truth = write_log(tmp_path, "position", 2, queries=12, searches=300)
+    paths, truth = write_log(tmp_path, 2, queries=12, searches=300)
     ended = cogr_train("labels", "from-clicks", *paths, "--out", tmp_path / "data", "--json")
     items = [{"id": f"i{number}", "title": f"item {number}"} for number in range(15)]
-    ndjson(tmp_path / "data" / "items.jsonl", *items)
+    write_jsonl(tmp_path / "data" / "items.jsonl", items)
     dataset = load_dataset(
         "jsonl", tmp_path / "data", DatasetOptions(threshold=2, split_by="cluster")
     )
     assert ended.json["labels"] == sum(map(len, dataset.judged.values()))
     right = total = 0
     for query in dataset.all_queries():
-        row = truth.relevant[int(query.text.split()[-1])]
+        row = truth[int(query.text.split()[-1])]
         right += sum(row[int(item[1:])] for item in dataset.relevant[query.id])
         total += len(dataset.relevant[query.id])
     assert right / total > 0.85
@@ -146,7 +133,7 @@ def test_records_of_any_shape_are_read_alike(tmp_path: Path) -> None:
         ),
         "zero": (asked, *from_zero, event("purchase", "1", "b", 1, START)),
     }
-    paths = [ndjson(tmp_path / f"{name}.ndjson", *records) for name, records in shapes.items()]
+    paths = [write_jsonl(tmp_path / f"{name}.ndjson", rows) for name, rows in shapes.items()]
     packed = tmp_path / "packed.ndjson.gz"
     packed.write_bytes(gzip.compress(paths[0].read_bytes()))
     for path in (*paths, packed):
@@ -179,7 +166,7 @@ def test_a_conversion_without_a_query_belongs_to_the_last_click_on_the_item(
 
 def test_old_visits_count_less(tmp_path: Path) -> None:
     two = [search(f"{days}", hits=["a"], time=START + days * DAY) for days in (0, 90)]
-    log = ndjson(tmp_path / "log.ndjson", *two)
+    log = write_jsonl(tmp_path / "log.ndjson", two)
     found = read_click_counts([log], ClickRules(), QueryFilter().keys)
     assert found.asked.visits.tolist() == [1.5]
     assert found.shown.raw.tolist() == [2]
@@ -229,8 +216,8 @@ NOWHERE = {"event_attributes": {"object": {"object_id": "a"}}}
 BAD: dict[str, tuple[list[Any] | bytes | None, str]] = {
     "other.ndjson": ([{"level": "info"}], "lines are not UBI records"),
     "torn.ndjson": (
-        [search("1", "lamp", ["a"])] * 5 + [TORN],
-        "n.ndjson: 1 of 6 lines are not UBI",
+        b'{"query_id": "x"}\n' * 5 + b'{"query_id": "x',
+        "n.ndjson: 1 of 6 lines are not",
     ),
     "no.parquet": (b"PAR1 this is none", "no.parquet can't be read"),
     "cut.ndjson.gz": (gzip.compress(b"{}\n" * 5000)[:30], "cut.ndjson.gz"),
@@ -281,7 +268,7 @@ def test_a_log_that_says_nothing_is_refused(tmp_path: Path, name: str) -> None:
     if isinstance(content, bytes):
         (tmp_path / name).write_bytes(content)
     elif content is not None:
-        ndjson(tmp_path / name, *content)
+        write_jsonl(tmp_path / name, content)
     with pytest.raises(DataError, match=sentence):
         labels_from_clicks([tmp_path / name], tmp_path / "out", ClickRules())
 
@@ -293,7 +280,7 @@ def test_personal_and_rare_queries_are_left_out_and_counted(tmp_path: Path) -> N
         personal = search(f"b{number}", "bob@example.com", ["a", "b"])
         rows += on_days([asked, personal, event("click", f"a{number}", "a", 1, START)], number)
     rows += [search(f"rare{number}", "secret lamp", ["a", "b"]) for number in range(4)]
-    log = ndjson(tmp_path / "log.ndjson", *rows)
+    log = write_jsonl(tmp_path / "log.ndjson", rows)
     made = labels_from_clicks([log], tmp_path / "out", ClickRules())
     assert made.queries == 1
     assert made.counts["queries with an e-mail address"] == 1
@@ -339,11 +326,11 @@ def sides(folder: Path) -> dict[tuple[str, str], bool]:
 
 @pytest.mark.parametrize("days", [1, 2, 5])
 def test_fifty_clients_overturn_no_label_in_two_days(tmp_path: Path, days: int) -> None:
-    log = ndjson(tmp_path / "log.ndjson", *honest())
+    log = write_jsonl(tmp_path / "log.ndjson", honest())
     labels_from_clicks([log], tmp_path / "out", ClickRules())
     before = sides(tmp_path / "out")
     assert before == {(query, item): item == "a" for query in ("lamp", "rug") for item in "abc"}
-    ndjson(log, *honest(), *attack(days))
+    write_jsonl(log, [*honest(), *attack(days)])
     labels_from_clicks([log], tmp_path / "out", ClickRules(), replace=True)
     after = sides(tmp_path / "out")
     rugs, rugs_before = ({k: v for k, v in one.items() if k[0] == "rug"} for one in (after, before))
@@ -391,7 +378,7 @@ def test_access_logs_give_labels_that_hold_without_the_busiest_days(
 
 def test_a_query_of_one_day_gets_no_label_unless_it_is_asked_for(tmp_path: Path) -> None:
     rows = [{**one, "timestamp": START} for one in honest()]
-    log = ndjson(tmp_path / "log.ndjson", *rows)
+    log = write_jsonl(tmp_path / "log.ndjson", rows)
     with pytest.raises(DataError, match="2.*--min-days"):
         labels_from_clicks([log], tmp_path / "out", ClickRules())
     made = labels_from_clicks([log], tmp_path / "out", ClickRules(min_days=1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,61 +14,27 @@ START = 1_780_000_000_000
 """Milliseconds since 1970; before any test runs."""
 
 
-@dataclass(frozen=True)
-class Truth:
-    """A world of queries and items.
-
-    Attributes:
-        relevant: bool, (queries, items): a third of the items.
-        attracts: chance of a click on an item that is looked at.
-        satisfies: chance that a shopper stops there.
-        merit: by which the shop's search ranks; better than chance, far from right.
-    """
-
-    relevant: Any
-    attracts: Any
-    satisfies: Any
-    merit: Any
-
-    @classmethod
-    def of(cls, queries: int, items: int, seed: int) -> Truth:
-        """A random one."""
-        rng = np.random.default_rng(seed)
-        relevant = rng.random((queries, items)) < 0.33
-        high, low = (rng.uniform(*ends, relevant.shape) for ends in ((0.25, 0.6), (0.02, 0.18)))
-        satisfies = np.where(relevant, 0.7, 0.2)
-        merit = relevant * 0.5 + rng.normal(0, 1, relevant.shape)
-        return cls(relevant, np.where(relevant, high, low), satisfies, merit)
-
-    def clicks(self, kind: str, query: int, order: Any, rng: Any) -> Any:
-        """bool, (searches, positions), for what each search showed.
-
-        position: looks at position k with chance 1 / k^0.8. cascade: goes down, stops when
-        satisfied, or tired (0.1 at each item).
-        """
-        attracted = rng.random(order.shape) < self.attracts[query][order]
-        if kind == "position":
-            return attracted & (rng.random(order.shape) < np.arange(1, order.shape[1] + 1) ** -0.8)
-        stops = attracted & (rng.random(order.shape) < self.satisfies[query][order])
-        stops |= rng.random(order.shape) < 0.1
-        return attracted & (np.cumsum(stops, axis=1) - stops == 0)
-
-
 def write_log(
-    folder: Path, kind: str, seed: int, *, queries: int = 40, items: int = 15, searches: int = 1000
-) -> tuple[list[Path], Truth]:
-    """A log of shoppers of one kind as ubi_queries and ubi_events in parquet files.
+    folder: Path, seed: int, *, queries: int = 40, items: int = 15, searches: int = 1000
+) -> tuple[list[Path], Any]:
+    """A log of shoppers as ubi_queries and ubi_events in parquet files, and whether each pair
+    (query, item) is relevant: a third of them.
 
-    Every search is another client's, on one of 30 days; the ids of items are `i0`, `i1`, ...
+    Position k is looked at with chance 1 / k^0.8; the shop's ranking is better than chance, far
+    from right. Every search is another client's, on one of 30 days; the ids of items are `i0`,
+    `i1`, ...
     """
     rng = np.random.default_rng(seed)
-    truth = Truth.of(queries, items, seed)
+    relevant = rng.random((queries, items)) < 0.33
+    high, low = (rng.uniform(*ends, relevant.shape) for ends in ((0.25, 0.6), (0.02, 0.18)))
+    attracts, merit = np.where(relevant, high, low), relevant * 0.5 + rng.normal(0, 1, high.shape)
     asked: list[dict[str, Any]] = []
     did: list[dict[str, Any]] = []
     for query in range(queries):
         # The same order but for a little noise.
-        order = np.argsort(-(truth.merit[query] + rng.normal(0, 0.3, (searches, items))), axis=1)
-        clicked = truth.clicks(kind, query, order, rng)
+        order = np.argsort(-(merit[query] + rng.normal(0, 0.3, (searches, items))), axis=1)
+        looked = rng.random(order.shape) < np.arange(1, items + 1) ** -0.8
+        clicked = looked & (rng.random(order.shape) < attracts[query][order])
         for search in range(searches):
             id_, time = f"{query}-{search}", START + int(rng.integers(30 * DAY))
             shown = [f"i{item}" for item in order[search]]
@@ -87,7 +52,7 @@ def write_log(
     paths = [folder / "ubi_queries.parquet", folder / "ubi_events.parquet"]
     for path, rows in zip(paths, (asked, did), strict=True):
         pq.write_table(pa.Table.from_pylist(rows), path)
-    return paths, truth
+    return paths, relevant
 
 
 def event(action: str, query: str, item: str, ordinal: int, time: int) -> dict[str, Any]:

@@ -297,7 +297,6 @@ def test_a_model_whose_content_is_not_that_of_its_name_is_refused(
     ("override", "sentence"),
     [
         ("training.sft.items_from=self", 'items_from is "self"'),
-        ("training.variant=frozen-items", r'variant is "frozen-items", but labels'),
         ("training.query.reward=nowhere:reward", "'nowhere:reward' can't be imported"),
         ("store=memory://runs", "must lie on a local disk, but the store is mem"),
     ],
