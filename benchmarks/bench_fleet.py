@@ -40,13 +40,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from cogr.settings.indexing import RedisSettings
 from indexers.rebuild.fleet.broker import Message
 from indexers.rebuild.fleet.worker import Worker
-from indexers.rebuild.run import RebuildRequest, generate_and_freeze, make_job, rebuild_side
+from indexers.rebuild.run import RebuildRequest, make_job, rebuild_side
 from indexers.workspace import Workspace
 from ops import servers
 from ops.servers import ValkeySpec
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
 from tests.indexers.rebuild.fleet.fleet_worlds import MIN_SHARD, Fleet, attempts_in, fleet_in
-from tests.shops import write_thing_shop
+from tests.shops import generate_and_freeze, write_thing_shop
 from tests.smollm2 import smollm2
 
 PARTS = ("workers", "engine", "memory")

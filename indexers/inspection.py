@@ -1,8 +1,8 @@
 """What is in a data set, whether its labels can be trusted, and what to do next: train, label more,
 or keep BM25.
 
-`inspect_dataset` only counts. `examine` also measures: leaks between splits, and unjudged results
-of the retrievers, by which pairs to judge are pooled too:
+`examine` counts, and measures leaks between splits and unjudged results of the retrievers, by
+which pairs to judge are pooled too:
 
 bm25: the items' own text. keywords: the serving pair, where one serves.
 """
@@ -36,65 +36,30 @@ _NAMED = 10
 _SHOWN = 5
 
 
-@dataclass(frozen=True)
-class Report:
-    """The result of `inspect_dataset`.
-
-    Attributes:
-        relevant_per_query: by split, the median of relevant items a query; splits without queries
-            are left out.
-        duplicates: records that repeat an earlier one's text: titles and queries normalised as
-            keywords, texts without case.
-        notes: what the loader left out or repaired, such as HTML or unknown ids, and how often.
-        unread: fields and files that nothing reads, and how many records have each.
-        lineage: where the labels come from, from lineage.json.
-    """
-
-    name: str
-    dataset_hash: str
-    items: int
-    queries: Mapping[str, int]
-    relevant_per_query: Mapping[str, float]
-    duplicates: Mapping[str, int]
-    judgements: int
-    notes: Mapping[str, int]
-    unread: Mapping[str, int]
-    lineage: Mapping[str, Any]
-    verdict: DataVerdict
-    advice: Sequence[str]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The report in types that JSON knows."""
-        return asdict(self)
-
-
-def inspect_dataset(dataset: Dataset) -> Report:
-    """Count and measure a data set. Linear in its size; keeps a hash of each text."""
+def _counted(dataset: Dataset) -> dict[str, Any]:
+    """The counts of `Findings`. Linear in the size of the data; keeps a hash of each text."""
     queries = {split: dataset.queries.get(split, ()) for split in SPLITS}
     relevant: dict[str, float] = {
         split: statistics.median(len(dataset.relevant[query.id]) for query in some)
         for split, some in queries.items()
         if some
     }
-    verdict, advice = _advise(dataset)
-    return Report(
-        name=dataset.name,
-        dataset_hash=dataset.dataset_hash,
-        items=len(dataset.items),
-        queries={split: len(some) for split, some in queries.items()},
-        relevant_per_query=relevant,
-        duplicates={
+    return {
+        "name": dataset.name,
+        "dataset_hash": dataset.dataset_hash,
+        "items": len(dataset.items),
+        "queries": {split: len(some) for split, some in queries.items()},
+        "relevant_per_query": relevant,
+        "duplicates": {
             "titles": _repeats(self_keyword(item.title) for item in dataset.items),
             "texts": _repeats(" ".join(item.text.casefold().split()) for item in dataset.items),
             "queries": _repeats(query_key(query.text) for query in dataset.all_queries()),
         },
-        judgements=sum(map(len, dataset.judged.values())),
-        notes=dict(dataset.notes),
-        unread=dict(dataset.unread),
-        lineage=dataset.lineage,
-        verdict=verdict,
-        advice=advice,
-    )
+        "judgements": sum(map(len, dataset.judged.values())),
+        "notes": dict(dataset.notes),
+        "unread": dict(dataset.unread),
+        "lineage": dataset.lineage,
+    }
 
 
 def remarks(dataset: Dataset) -> list[str]:
@@ -222,23 +187,46 @@ def holes(runs: Runs, dataset: Dataset) -> Mapping[str, Holes]:
 
 
 @dataclass(frozen=True)
-class Findings(Report):
+class Findings:
     """The results of `examine`. An unmeasured one is empty, with the reason in `not_measured`.
 
     Attributes:
+        relevant_per_query: by split, the median of relevant items a query; splits without queries
+            are left out.
+        duplicates: records that repeat an earlier one's text: titles and queries normalised as
+            keywords, texts without case.
+        notes: what the loader left out or repaired, such as HTML or unknown ids, and how often.
+        unread: fields and files that nothing reads, and how many records have each.
+        lineage: where the labels come from, from lineage.json.
         turnover: share of the items that the labels cannot know (`new_ids`).
     """
 
+    name: str
+    dataset_hash: str
+    items: int
+    queries: Mapping[str, int]
+    relevant_per_query: Mapping[str, float]
+    duplicates: Mapping[str, int]
+    judgements: int
+    notes: Mapping[str, int]
+    unread: Mapping[str, int]
+    lineage: Mapping[str, Any]
+    verdict: DataVerdict
+    advice: Sequence[str]
     turnover: float
     leakage: Leakage
     holes: Mapping[str, Holes]
     not_measured: Mapping[str, str]
 
+    def as_dict(self) -> dict[str, Any]:
+        """The findings in types that JSON knows."""
+        return asdict(self)
+
 
 def examine(workspace: Workspace) -> Findings:
     """Measure what can be measured with what is installed, and advise."""
     dataset = workspace.dataset
-    counts, leaks = inspect_dataset(dataset), leakage(dataset)
+    leaks, (verdict, first) = leakage(dataset), _advise(dataset)
     measured, missing = _measured(workspace)
     negative = any(len(dataset.judged[id_]) > len(ids) for id_, ids in dataset.relevant.items())
     judged = measured["bm25"].judged_share if negative and "bm25" in measured else 1.0
@@ -264,14 +252,20 @@ def examine(workspace: Workspace) -> Findings:
             f"{leaks.share:.0%} of the test and dev queries have a near-equal training query, so "
             f"that figures are too high: {remedy}."
         )
-    verdict, first = counts.verdict, counts.advice
     if verdict == "train" and judged < _FEW_JUDGED:
         verdict, first = "label more", ["Label more before training."]
     if beside_text := _beside_text(workspace, verdict):
         verdict, first = beside_text[0], [beside_text[1], *first]
     turnover = _share(len(new_ids(dataset, workspace.store)), len(dataset.items))
-    told = {**vars(counts), "verdict": verdict, "advice": [*first, *advice]}
-    return Findings(**told, turnover=turnover, leakage=leaks, holes=measured, not_measured=missing)
+    return Findings(
+        **_counted(dataset),
+        verdict=verdict,
+        advice=[*first, *advice],
+        turnover=turnover,
+        leakage=leaks,
+        holes=measured,
+        not_measured=missing,
+    )
 
 
 def _beside_text(workspace: Workspace, verdict: DataVerdict) -> tuple[DataVerdict, str] | None:

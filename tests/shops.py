@@ -16,7 +16,8 @@ from cogr.records import SIDES, Dataset, Item, Query, Side, types_of
 from cogr.snapshots import Provenance, Row, Snapshot
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
-from indexers.rebuild.assembly import Rebuilt
+from indexers.rebuild.assembly import Rebuilt, freeze
+from indexers.rebuild.plan import Job, generate_missing, make_plan
 from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace
@@ -413,3 +414,9 @@ def rebuild_pair(workspace: Workspace, **options: Any) -> tuple[str, str]:
     """Rebuild both sides in this process; the ids of the item and the query snapshot."""
     items, queries = (rebuild_here(workspace, side, **options).snapshot.id for side in SIDES)
     return items, queries
+
+
+def generate_and_freeze(job: Job) -> Rebuilt:
+    """A job done in this process, without a lease."""
+    plan = make_plan(job)
+    return freeze(job, plan, generate_missing(job, plan))

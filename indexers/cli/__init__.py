@@ -67,7 +67,7 @@ def _told(values: Mapping[str, Any]) -> dict[str, Any]:
     told = {**values, "generator": f"{values['generator'].get('kind')} ({values['why']})"}
     hidden = {"why", "prompted"}
     if not values["prompted"]:
-        hidden |= {"prompts", "cut_prompts", "truncated"}
+        hidden |= {"cut_prompts", "truncated"}
     return {name: value for name, value in told.items() if name not in hidden}
 
 

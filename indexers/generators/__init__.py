@@ -32,7 +32,7 @@ from cogr.settings.indexing import kind_of
 from cogr.snapshots import Row, rounded
 from cogr.store import Store
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class EndpointGenerator(Generator):
         """One answer. Raises ServiceError and GeneratorError as of `generate`."""
 
 
-def batched(things: Iterable[T], size: int) -> Iterator[list[T]]:
+def batched(things: Iterable[_T], size: int) -> Iterator[list[_T]]:
     """Lists of at most `size`, in order. Reads only the things of the list that it yields."""
     iterator = iter(things)
     while batch := list(islice(iterator, size)):

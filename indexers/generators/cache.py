@@ -304,7 +304,6 @@ def generate_into(
     generator: Generator,
     keyed: Iterable[Keyed],
     each: Callable[[], object] = lambda: None,
-    most: int | None = None,
 ) -> dict[str, str]:
     """Generate answers, and write them to the cache as they come. Returns the reasons of the
     failures that the cache does not remember, by entity id. However the call ends, the answers so
@@ -313,7 +312,6 @@ def generate_into(
     Args:
         keyed: the requests, at least one; read as fast as the generator takes them.
         each: called after every answer; the stream ends where it returns True.
-        most: answers between two writes; FLUSH_ANSWERS by default.
 
     Raises:
         RuntimeError: the generator left requests unanswered.
@@ -323,13 +321,13 @@ def generate_into(
     asked: dict[str, bytes] = {}
     waiting: list[tuple[bytes, Answer]] = []
     transient: dict[str, str] = {}
-    unread, written, most = iter(keyed), time.monotonic(), most or FLUSH_ANSWERS
+    unread, written = iter(keyed), time.monotonic()
     try:
         for answer in generator.generate(_requests(unread, asked)):
             waiting.append((asked.pop(answer.id), answer))
             if isinstance(answer, Failure) and not answer.permanent:
                 transient[answer.id] = answer.reason
-            if len(waiting) >= most or time.monotonic() - written >= FLUSH_SECONDS:
+            if len(waiting) >= FLUSH_ANSWERS or time.monotonic() - written >= FLUSH_SECONDS:
                 _write(cache, side, waiting)
                 written = time.monotonic()
             if each() is True:

@@ -38,8 +38,6 @@ TRAINED, EVERY, PARTS = "judge.json", "all", 3
 adapter that has learned from all labels, and how many parts, "0" and so on, have one of their own.
 """
 
-_FLUSH = 32
-
 
 @dataclass(frozen=True)
 class QueryItem:
@@ -85,7 +83,7 @@ class Answers:
         """Ask for these answers, and keep them as they come."""
         if requests:
             keyed = zip(self._keys(requests), requests, strict=True)
-            generate_into(self._cache, "query", self.generator, keyed, most=_FLUSH)
+            generate_into(self._cache, "query", self.generator, keyed)
 
     def read(self, requests: Sequence[Request]) -> list[Answer | None]:
         """The answers that are there; None for others."""

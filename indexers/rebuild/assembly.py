@@ -16,18 +16,17 @@ from typing import Any
 
 from cogr.errors import SnapshotError, StorageError
 from cogr.keywords import cut_to_budget, parse, self_keyword
-from cogr.records import Entity, Item, self_text, typed
+from cogr.records import Entity, Item, Query, self_text, typed
 from cogr.snapshots import (
     Provenance,
     Row,
     Snapshot,
     read_manifest,
-    rounded,
     write_set_aside,
 )
 from cogr.snapshots.texts import MAX_FILES, Texts, TextsWriter
 from cogr.snapshots.writing import write_snapshot
-from indexers.generators import Answer, Completion, batched, weights_of
+from indexers.generators import Answer, Completion, batched, query_row
 from indexers.rebuild.plan import Carried, Job, Plan
 from indexers.telemetry import prometheus
 from indexers.telemetry.prometheus import stage
@@ -191,7 +190,8 @@ class _Assembly:
             yield from rows
 
     def _row(self, entity: Entity, answer: Answer | None) -> Row:
-        text, fields = self_text(entity), entity.fields_json if isinstance(entity, Item) else ""
+        text, k_max = self_text(entity), self._keywords.k_max
+        fields = entity.fields_json if isinstance(entity, Item) else ""
         if not isinstance(answer, Completion):
             self.set_aside[entity.id] = answer.reason if answer else self._why(entity.id)
             return Row(entity.id, text, (), fields)
@@ -203,12 +203,10 @@ class _Assembly:
         if not parsed and self._job.generator.reads == "prompt":
             why = ", which generator.sampling.max_tokens cut" if answer.truncated else ""
             self.set_aside[entity.id] = f"no keywords in the output{why}"
-        kept = cut_to_budget(keywords, self._keywords.k_max)
-        self.cut_to_budget += len(kept) < len(keywords)
-        if self._job.side == "item":
-            return Row(entity.id, text, kept, fields, own=own)
-        sure = None if answer.confidence is None else rounded(answer.confidence)
-        return Row(entity.id, text, kept, fields, weights_of(answer, (*kept, own)), sure, own)
+        self.cut_to_budget += len(keywords) > k_max
+        if isinstance(entity, Query):
+            return query_row(answer, entity, k_max)
+        return Row(entity.id, text, cut_to_budget(keywords, k_max), fields, own=own)
 
     def _why(self, id_: str) -> str:
         if id_ not in self._transient:

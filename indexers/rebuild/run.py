@@ -76,7 +76,6 @@ def plan_rebuild(workspace: Workspace, request: RebuildRequest) -> Mapping[str, 
         return {
             "side": job.side,
             "items": len(plan.entities),
-            "prompts": len(plan.entities),
             "cached": len(plan.entities) - len(plan.missing),
             "to_generate": len(plan.missing),
             "cut_prompts": plan.cut_prompts,
@@ -229,14 +228,3 @@ def generator_line(job: Job) -> str:
     if job.side == "item" and not job.workspace.settings.publish.search_text:
         spoken += "; what follows the set is found by titles alone, publish.search_text is false"
     return f"keywords of {WHOSE[job.side]} by {fingerprint.get('kind')} ({job.why}{spoken})"
-
-
-def generate_and_freeze(job: Job) -> Rebuilt:
-    """Generate what is missing in this process, and freeze the side's keyword sets.
-
-    Raises:
-        ServiceError: the generator's service is away; what was answered is kept.
-        StorageError: the store is full or read-only; what was written is kept.
-    """
-    plan = make_plan(job)
-    return freeze(job, plan, generate_missing(job, plan))

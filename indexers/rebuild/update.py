@@ -35,7 +35,7 @@ from indexers.rebuild.run import RebuildRequest, RebuildRun, make_job
 from indexers.release import MovedError, release
 from indexers.workspace import Workspace
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def update_both(
     return items, queries
 
 
-def until_unmoved(work: Callable[[], T], say: Say) -> T:
+def until_unmoved(work: Callable[[], _T], say: Say) -> _T:
     """Do the work of an update, and again from what serves now where another process switched
     meanwhile: what is unchanged is carried over, so that costs little.
     """

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import expit
 
 from cogr.errors import DataError
@@ -31,7 +30,7 @@ from indexers.backends.memory import mirror_of
 from indexers.generators.statistical.artefact import Artefact, Calibration, calibrate, logit
 from indexers.generators.statistical.keyword_selection import Floats64, Ints64, cut_f1
 from indexers.generators.statistical.ranking.matrices import Floats as Floats32
-from indexers.generators.statistical.ranking.ranker import MULTIPLIERS
+from indexers.generators.statistical.ranking.ranker import MULTIPLIERS, likeliest_line
 
 _PARTS = 10
 """Folds of the queries; each is answered by coefficients that were fitted on the others."""
@@ -242,14 +241,4 @@ def fit_line(x: Floats64, y: Floats64) -> Floats64:
     """
     prior = np.zeros(x.shape[1])
     prior[0] = 1
-
-    def loss(line: Floats64) -> tuple[float, Floats64]:
-        logits = line[0] + x @ line[1:]
-        slope, pulled = expit(logits) - y, PENALTY * (line[1:] - prior)
-        total = (np.logaddexp(0, logits) - y * logits).sum() + pulled @ (line[1:] - prior) / 2
-        return float(total), np.append(slope.sum(), slope @ x + pulled)
-
-    start = np.append(0.0, prior)
-    best = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
-    rounded: Floats64 = np.round(best, DIGITS)
-    return rounded
+    return np.round(likeliest_line(x, y, np.ones(y.size), PENALTY, prior), DIGITS)

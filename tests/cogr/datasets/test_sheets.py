@@ -19,7 +19,7 @@ from cogr.datasets.query_logs import AccessLog, read_log
 from cogr.datasets.reading import use_encoding
 from cogr.errors import DataError, SettingsError
 from cogr.records import Dataset, Item
-from indexers.inspection import inspect_dataset, remarks
+from indexers.inspection import remarks
 from tests.shops import write_beir, write_jsonl
 
 COLUMNS = Columns(
@@ -104,9 +104,8 @@ def test_what_is_not_read_and_what_was_mended_is_told(tmp_path: Path) -> None:
     branded = [{**row, "brand": "b"} for row in rows[:2]]
     write_jsonl(tmp_path / "items.jsonl", [*branded, *rows[2:], branded[0]])
     dataset = load_dataset("jsonl", tmp_path)
-    report = inspect_dataset(dataset)
-    assert report.unread == {"description": 6, "brand": 3}
-    assert report.notes == {"titles and texts with HTML removed": 6, "rows that repeat an item": 1}
+    assert dataset.unread == {"description": 6, "brand": 3}
+    assert dataset.notes == {"titles and texts with HTML removed": 6, "rows that repeat an item": 1}
     assert "description (6), brand (3)" in remarks(dataset)[0]
     columns = Columns(text=("description",))
     read = load_dataset("jsonl", tmp_path, DatasetOptions(columns=columns, fields=("brand",)))

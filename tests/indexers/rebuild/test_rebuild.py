@@ -25,11 +25,10 @@ from cogr.store import Store
 from indexers.generators import Answer, Completion, Failure, Request
 from indexers.rebuild.assembly import Rebuilt
 from indexers.rebuild.plan import Carried, Job, make_plan
-from indexers.rebuild.run import generate_and_freeze
 from indexers.workspace import Workspace
 from tests.indexers.faulty import Faulty
 from tests.indexers.rebuild.fleet.fleet_worlds import listening
-from tests.shops import SCRIPTED, training_shop, write_thing_shop
+from tests.shops import SCRIPTED, generate_and_freeze, training_shop, write_thing_shop
 
 ITEMS = [Item(f"i{n:03d}", f"Title {n}", f"text of {n % 7} words") for n in range(100)]
 

@@ -319,18 +319,29 @@ def logistic(x: Floats, y: Floats, weight: Floats, penalty: float = PENALTY) -> 
     spread = x.std(axis=0) + 1e-9
     x = (x - mean) / spread
 
-    def loss(coefficients: Floats) -> tuple[float, Floats]:
-        logits = x @ coefficients[1:] + coefficients[0]
-        slope = weight * (expit(logits) - y)
-        shrunk = penalty * coefficients[1:]
-        total = weight @ (np.logaddexp(0, logits) - y * logits) + shrunk @ coefficients[1:] / 2
-        return float(total), np.concatenate([[slope.sum()], x.T @ slope + shrunk])
-
-    start = np.zeros(x.shape[1] + 1)
-    best = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
+    best = likeliest_line(x, y, weight, penalty, np.zeros(x.shape[1]))
     scaled = best[1:] / spread
     line: Floats = np.concatenate([[best[0] - scaled @ mean], scaled])
     return line
+
+
+def likeliest_line(x: Any, y: Any, weight: Any, penalty: float, prior: Any) -> NDArray[Any]:
+    """Intercept and coefficients of a logistic regression whose coefficients a ridge penalty draws
+    towards a prior, (1 + columns,).
+    """
+
+    def loss(line: NDArray[Any]) -> tuple[float, NDArray[Any]]:
+        logits = x @ line[1:] + line[0]
+        slope, moved = weight * (expit(logits) - y), line[1:] - prior
+        pulled = penalty * moved
+        total = weight @ (np.logaddexp(0, logits) - y * logits) + pulled @ moved / 2
+        return float(total), np.concatenate([[slope.sum()], x.T @ slope + pulled])
+
+    start = np.append(0.0, prior)
+    best: NDArray[Any] = minimize(
+        loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}
+    ).x
+    return best
 
 
 def mean_cut_f1(

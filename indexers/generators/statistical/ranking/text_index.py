@@ -337,7 +337,7 @@ class TextIndex:
 
     @cached_property
     def gram_idf(self) -> Floats:
-        return np.log1p(self.n_items / (column_counts(self.grams) + 0.5)).astype(np.float32)
+        return _gram_idf(self.grams)
 
     @cached_property
     def bm25(self) -> Csr:
@@ -363,19 +363,16 @@ class TextIndex:
     @cached_property
     def title_masses(self) -> Floats:
         """Sum of idf of each title's terms, (n,)."""
-        masses: Floats = np.maximum(self.titles @ self.idf, 1e-9)
-        return masses
+        return _masses(self.titles, self.idf)
 
     @cached_property
     def title_gram_idf(self) -> Floats:
-        df = column_counts(self.title_grams)
-        return np.log1p(self.n_items / (df + 0.5)).astype(np.float32)
+        return _gram_idf(self.title_grams)
 
     @cached_property
     def title_gram_masses(self) -> Floats:
         """Sum of idf of each title's 4-grams, (n,)."""
-        masses: Floats = np.maximum(self.title_grams @ self.title_gram_idf, 1e-9)
-        return masses
+        return _masses(self.title_grams, self.title_gram_idf)
 
     @cached_property
     def points(self) -> Floats:
@@ -397,6 +394,16 @@ class TextIndex:
     def points_of(self, batch: QueryBatch) -> Floats:
         """Queries as points of length 1, (b, dimensions)."""
         return points(scale_columns(batch.terms, self.idf), self.term_points)
+
+
+def _gram_idf(grams: Csr) -> Floats:
+    idf: Floats = np.log1p(grams.shape[0] / (column_counts(grams) + 0.5)).astype(np.float32)
+    return idf
+
+
+def _masses(matrix: Csr, idf: Floats) -> Floats:
+    masses: Floats = np.maximum(matrix @ idf, 1e-9)
+    return masses
 
 
 def item_grams(texts: Iterable[str]) -> Csr:
