@@ -5,7 +5,6 @@ an index in, and bad ones.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from cogr.datasets.reading import Place
 from cogr.errors import DataError, StorageError
 from cogr.metrics import measure
 from cogr.records import Query
-from cogr.snapshots import Provenance, Row, open_snapshot
+from cogr.snapshots import Provenance, Row
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers import imports
@@ -201,14 +200,6 @@ def test_lines_have_every_row(tmp_path: Path) -> None:
         assert [tuple(one.get("weights", ())) for one in lines] == [row.weights for row in rows]
     with pytest.raises(StorageError, match="create"):
         export_keywords(snapshot, tmp_path / "no" / "out")
-
-
-def test_a_snapshot_moves_to_another_store_as_a_folder(tmp_path: Path) -> None:
-    """As docs/exchange.md says."""
-    items, other = frozen(Store(tmp_path / "store"), "item", SHOP), tmp_path / "other"
-    shutil.copytree(tmp_path / "store/snapshots" / items.id, other / "snapshots" / items.id)
-    moved = open_snapshot(Store(other), items.id)
-    assert list(moved.rows()) == list(items.rows())
 
 
 # Documents of an index

@@ -34,16 +34,6 @@ def test_every_place_shows_the_same_cells(capsys: pytest.CaptureFixture[str]) ->
     assert "\x1b[31m" not in shown
 
 
-def test_a_mapping_is_names_and_values() -> None:
-    table = Table.of("Done", {"some_items": 1200, "done": True})
-    assert table.rows == [
-        {"what": "some items", "value": 1200},
-        {"what": "done", "value": True},
-    ]
-    assert repr(table).splitlines()[0] == "Done"
-    assert "<thead>" not in table._repr_html_()
-
-
 def test_any_result_is_names_and_values_and_its_records_are_tables(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -54,3 +44,4 @@ def test_any_result_is_names_and_values_and_its_records_are_tables(
     assert lines[:4] == ["Done", "some items  2", "flat        x 1", "rows        none"]
     assert lines[4:7] == ["deep", "n  3", "rows"]
     assert lines[-1] == "A note."
+    assert "<thead>" not in Table.of("Done", values)._repr_html_()

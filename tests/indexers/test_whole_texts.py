@@ -126,17 +126,6 @@ def test_snapshots_share_texts_and_an_update_adds_what_is_new(
     assert len(kept(anywhere)) == 2
 
 
-def test_a_text_that_changes_alone_makes_another_snapshot(shop: Path, cogr_index: Command) -> None:
-    long = " ".join(f"word{n}" for n in range(60))
-    write_data(shop / "data", items=[{**ITEMS[0], "text": f"{long} oak"}, *ITEMS[1:]])
-    first = rebuilt(cogr_index)
-    second = changed(cogr_index, {**ITEMS[0], "text": f"{long} elm"})
-    assert first != second
-    assert found("elm gates") == ([], ["sofa"])
-    told = done(cogr_index, "diff", first, second)
-    assert [told[kind] for kind in ("new", "gone", "changed", "other_fields")] == [0, 0, 0, 1]
-
-
 def test_many_updates_end_in_one_file(
     shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,27 +41,6 @@ def test_arguments(shop: Path, cogr_index: Command, arguments: tuple[str, ...], 
     cogr_index(*arguments).check_refused(says)
 
 
-def test_odd_texts_are_taken_as_they_are(shop: Path, cogr_index: Command) -> None:
-    odd = [
-        {"id": "nul", "title": "so\x00fa", "text": "x\x00y"},
-        {"id": "long", "title": "Long", "text": "velvet couch " * 80_000},
-        {"id": "blank", "title": "   ", "text": "\t\n"},
-        {
-            "id": "markup",
-            "title": "[bold]<script>alert(1)</script>[/bold]",
-            "text": "[/nothing] {item} {description}",
-        },
-    ]
-    write_jsonl(shop / "data" / "items.jsonl", [*ITEMS, *odd])
-    for generator in ("extractive", "scripted"):
-        ended = cogr_index("rebuild", "--side", "item", "--generator", generator, "--json")
-        assert ended.status == 0, ended.err
-        assert ended.json["items"] == 8
-        assert ended.json["cut_prompts"] == 1
-    assert cogr_index("search", "sofa").status == 0
-    assert "<script>" in cogr_index("search", "[bold]<script>alert(1)</script>[/bold]").out
-
-
 def test_a_flipped_byte_and_another_normaliser(shop: Path, cogr_index: Command) -> None:
     rebuilt = partial(cogr_index, "rebuild", "--json", "--side")
     ids = {side: rebuilt(side).json["snapshot"] for side in ("item", "query")}

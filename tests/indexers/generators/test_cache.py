@@ -62,15 +62,9 @@ def test_answers_come_by_position_from_any_segments(tmp_path: Path) -> None:
     last = [replace(one, id="a"), Failure("b", "too long")]
     assert cache.load(keys).answers(["a", "b"], 2) == last
     assert list(cache.missing(keys)) == [1]
-
-
-def test_entities_with_one_prompt_share_its_first_answer(tmp_path: Path) -> None:
-    cache = GenerationCache(Store(tmp_path), {"kind": "test"})
-    cache.add([(key(1), Completion("a", "first", 1)), (key(1), Completion("b", "second", 1))])
-    cache.add([(key(1), Completion("a", "first", 1)), (key(2), Completion("c", "third", 1))])
-    found = cache.load(Keys.of(map(key, [1, 2, 1]))).answers(["a", "c", "b"], 0)
-    pairs = [("a", "first"), ("c", "third"), ("b", "first")]
-    assert [(one.id, one.text) for one in found if isinstance(one, Completion)] == pairs
+    # Entities with one prompt share its first answer.
+    cache.add([(key(7), Completion("a", "first")), (key(7), Completion("b", "second"))])
+    assert answers(cache, [7, 1, 7]) == [Completion("e7", "first"), one, Completion("e7", "first")]
 
 
 def segment_of(answer: str) -> pa.Table:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from cogr.errors import ServiceError
 from cogr.records import Item, Query
 from cogr.store import Store
 from indexers.generators import Completion, Failure, make_generator
@@ -58,14 +57,6 @@ def test_an_endpoint_is_asked_for_one_token_and_each_pair_once(tmp_path: Path) -
     assert all(map(math.isnan, first[6:]))
     body = endpoint.bodies[0]
     assert (body["max_tokens"], body["logprobs"], body["top_logprobs"]) == (1, True, 20)
-
-
-def test_an_endpoint_without_log_probabilities_can_not_judge(tmp_path: Path) -> None:
-    many = [QueryItem(query, Item(f"i{n}", f"sofa {n}")) for n in range(10) for query in QUERIES]
-    with FakeEndpoint(lambda *_: json_answer(completion("Yes"))) as endpoint:
-        judge = YesOrNo({"kind": "openai", "model": "m", "base_url": endpoint.url}, Store(tmp_path))
-        with pytest.raises(ServiceError, match="no log-probabilities"):
-            judge.logits(many)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cogr.errors import GeneratorError, ServiceError
+from cogr.errors import GeneratorError
 from cogr.prompts import Prompt
 from cogr.records import Query
 from indexers.generators import Completion, Request, make_generator
@@ -34,27 +34,6 @@ def folder(tmp_path: Path) -> Path:
     (made / "tokenizer.json").write_text("{}")
     (made / "model.safetensors").write_bytes(WEIGHTS)
     return made
-
-
-def test_a_folder_without_weights_is_refused(folder: Path) -> None:
-    assert models.resolve_model(str(folder)) == folder
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(GeneratorError, match=r"has no weights; it needs model\.safetensors"):
-        models.resolve_model(str(folder))
-
-
-@pytest.mark.parametrize("name", ["./no/such", "no such model"])
-def test_what_is_no_model_is_refused(name: str) -> None:
-    with pytest.raises(GeneratorError, match="model folder"):
-        models.resolve_model(name)
-
-
-def test_an_unreachable_hub_is_a_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pytest.importorskip("huggingface_hub")
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(ServiceError, match="Hugging Face cache"):
-        models.resolve_model("cogr-tests/no-such-model")
 
 
 def test_adapters_are_checked(tmp_path: Path) -> None:

@@ -200,25 +200,21 @@ def test_equal_fits_have_equal_bytes_and_opened_ones_answer_alike(tmp_path: Path
     assert opened.facts == fitted.facts
 
 
-def test_one_flipped_byte_in_any_file_and_another_format_are_seen(copy: Path) -> None:
+def test_a_flipped_byte_in_any_file_a_missing_file_and_another_format_are_seen(copy: Path) -> None:
     for path in sorted(copy.iterdir()):
         whole = path.read_bytes()
         middle = len(whole) // 2
         path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
         with pytest.raises(SnapshotError, match=str(copy)):
             open_artefact(Store(copy))
+        path.unlink()
+        with pytest.raises(SnapshotError, match=path.name):
+            open_artefact(Store(copy))
         path.write_bytes(whole)
     open_artefact(Store(copy))
     manifest = json.loads((copy / MANIFEST).read_text())
     (copy / MANIFEST).write_text(json.dumps(manifest | {"format": 999}))
     with pytest.raises(SnapshotError, match="version"):
-        open_artefact(Store(copy))
-
-
-@pytest.mark.parametrize("name", [MANIFEST, "keywords.parquet"])
-def test_a_missing_file_is_named(copy: Path, name: str) -> None:
-    (copy / name).unlink()
-    with pytest.raises(SnapshotError, match=name):
         open_artefact(Store(copy))
 
 

@@ -17,9 +17,8 @@ from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
 from indexers.generators.statistical.ranking.text_index import PairSignals
 from indexers.generators.statistical.storage import open_artefact, save
-from indexers.workspace import Workspace
 from tests.indexers.generators.statistical.retrieval import f1, retrieved
-from tests.shops import DATASET, sample_shop, write_data
+from tests.shops import sample_shop
 
 pytestmark = pytest.mark.slow
 
@@ -96,16 +95,3 @@ def test_queries_of_one_text_share_the_highest_number() -> None:
     assert np.expm1(column.toarray()) == pytest.approx(np.array([[0, 0], [8, 1]]))
     with pytest.raises(GeneratorError, match=r"pair_signals .*'carts'.*pairs\.\*"):
         PairSignals.read(data, ["carts"])
-
-
-def test_the_configuration_names_the_columns(tmp_path: Path) -> None:
-    write_data(
-        tmp_path / "data",
-        items=[{"id": "a", "title": "Red chair"}],
-        queries=[{"id": "q", "text": "chair"}],
-        pairs=[{"query": "q", "item": "a", "carts": 4}],
-    )
-    config = tmp_path / "cogr.toml"
-    config.write_text(DATASET + '[generator.statistical]\npair_signals = ["carts"]\n')
-    workspace = Workspace.open(config)
-    assert workspace.dataset.pair_signals == {"carts": {"q": {"a": 4.0}}}

@@ -118,27 +118,19 @@ def test_the_ranker_reads_an_encoder_and_is_kept_with_its_points(
         ("1_Pooling/config.json", '{"pooling_mode": "cls"}', "does not take the mean"),
         ("onnx/model.onnx", "torn", "can't be loaded"),
         ("tokenizer.json", "torn", "can't be loaded"),
+        ("onnx/model.onnx", None, "has no onnx"),
+        ("", None, "There is no model folder"),
     ],
 )
-def test_a_broken_onnx_encoder_is_one_sentence(
-    model: Path, tmp_path: Path, file: str, text: str, sentence: str
+def test_a_broken_encoder_is_one_sentence(
+    model: Path, tmp_path: Path, file: str, text: str | None, sentence: str
 ) -> None:
-    shutil.copytree(model, tmp_path / "broken")
-    (tmp_path / "broken" / file).write_text(text)
+    if file:
+        shutil.copytree(model, tmp_path / "broken")
+        changed = tmp_path / "broken" / file
+        changed.unlink() if text is None else changed.write_text(text)
     with pytest.raises(GeneratorError, match=sentence):
         Encoder(str(tmp_path / "broken"), Store(tmp_path)).points(["a sofa"])
-
-
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [("./nowhere", "There is no model folder ./nowhere"), (".", r"has no onnx/model\.onnx")],
-)
-def test_a_missing_encoder_is_one_sentence(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, sentence: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(GeneratorError, match=sentence):
-        Encoder(name, store)
 
 
 # `auto`
