@@ -2,7 +2,7 @@
 batch, in mapped files.
 
 Entities and keywords are numbered by rank in code-point order. `cogr.matching.mirror` searches the
-arrays and saves them.
+arrays.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -73,13 +73,6 @@ class Postings:
         return self.set_terms[self.set_starts[entity] : self.set_starts[entity + 1]]
 
 
-@dataclass(frozen=True)
-class _Batch:
-    entities: slice
-    pairs: slice
-    run: slice
-
-
 class PostingsBuilder:
     """Collects batches and turns them into `Postings`. Memory: one batch, or one range of the
     vocabulary; the rest is in mapped files.
@@ -90,7 +83,8 @@ class PostingsBuilder:
     def __init__(self) -> None:
         self._ids, self._runs = StringsSpool(), StringsSpool()
         self._codes, self._lengths, self._own = Spool(), Spool(), Spool()
-        self._batches: list[_Batch] = []
+        # Of each batch: how many entities it has, how many pairs, how many distinct words.
+        self._batches: list[tuple[int, int, int]] = []
 
     def add(
         self, ids: pa.Array, keywords: pa.Array, counts: NDArray[np.int64], own: pa.Array
@@ -117,14 +111,7 @@ class PostingsBuilder:
         self._codes.append(ordered[kept])
         self._lengths.append(np.bincount(row_of[kept], minlength=rows))
         self._own.append(ordered[is_own])
-        last = self._batches[-1] if self._batches else _Batch(slice(0), slice(0), slice(0))
-        self._batches.append(
-            _Batch(
-                slice(last.entities.stop, last.entities.stop + rows),
-                slice(last.pairs.stop, last.pairs.stop + int(kept.sum())),
-                slice(last.run.stop, last.run.stop + len(run)),
-            )
-        )
+        self._batches.append((rows, int(kept.sum()), len(run)))
 
     def finish(self) -> Postings:
         """The postings of everything added.
@@ -133,64 +120,34 @@ class PostingsBuilder:
         """
         ids = SortedStrings(self._ids.arrow())
         _check_ascending(ids.arrow)
-        terms, numbers = _merge_runs(
-            Strings(self._runs.arrow()), [batch.run for batch in self._batches]
-        )
-        pairs = _Pairs(
-            self._batches, self._codes.array(np.int32), self._lengths.array(np.int64), numbers
-        )
-        own_codes = self._own.array(np.int32)
-        set_terms, own, length_codes = Spool(), Spool(), Spool()
-        for batch in self._batches:
-            number = numbers[batch.run]
-            set_terms.append(number[pairs.codes[batch.pairs]])
-            own.append(np.append(number, -1).astype(np.int32)[own_codes[batch.entities]])
-            length_codes.append(bm25.length_codes(pairs.lengths[batch.entities]))
-        starts, entities = pairs.inverted(len(terms))
+        sizes = np.array(self._batches, np.int64).reshape(-1, 3)
+        of_entities, of_pairs, runs = map(_slices, sizes.T.tolist())
+        terms, numbers = _merge_runs(Strings(self._runs.arrow()), runs)
+        codes, lengths = self._codes.array(np.int32), self._lengths.array(np.int64)
+        own_codes, own = self._own.array(np.int32), scratch(len(ids), np.int32)
+        pairs, set_terms = scratch(len(codes), np.uint64), scratch(len(codes), np.uint32)
+        for rows, here, run in zip(of_entities, of_pairs, runs, strict=True):
+            number = numbers[run]
+            own[rows] = np.append(number, -1).astype(np.int32)[own_codes[rows]]
+            set_terms[here] = number[codes[here]]
+            dense = np.arange(rows.start, rows.stop, dtype=np.uint64)
+            pairs[here] = np.repeat(dense, lengths[rows])
+            pairs[here] |= set_terms[here].astype(np.uint64) << np.uint64(32)
+        # Keyword by keyword, and the entities of each ascending.
+        pairs.sort()
+        starts = np.searchsorted(pairs, np.arange(len(terms) + 1, dtype=np.uint64) << np.uint64(32))
+        of_terms = scratch(len(codes), np.uint32)
+        np.copyto(of_terms, pairs, casting="unsafe")
         return Postings(
             ids=ids,
             terms=terms,
             starts=starts,
-            entities=entities,
-            set_starts=_starts(pairs.lengths),
-            set_terms=set_terms.array(np.uint32),
-            own=own.array(np.int32),
-            length_codes=length_codes.array(np.uint8),
+            entities=of_terms,
+            set_starts=_starts(lengths),
+            set_terms=set_terms,
+            own=own,
+            length_codes=bm25.length_codes(lengths),
         )
-
-
-@dataclass(frozen=True)
-class _Pairs:
-    batches: Sequence[_Batch]
-    codes: NDArray[np.int32]  # of each pair, the keyword by its place in its batch's run
-    lengths: NDArray[np.int64]  # pairs of each entity
-    numbers: NDArray[np.uint32]  # of every word of every run, ascending within a run
-
-    def inverted(self, vocabulary: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-        counts = scratch(vocabulary, np.int64)
-        for batch in self.batches:
-            counts[self.numbers[batch.run]] += self._sizes(batch)
-        starts, entities = _starts(counts), scratch(len(self.codes), np.uint32)
-        free = counts
-        free[:] = starts[:-1]
-        for batch in self.batches:
-            number, sizes = self.numbers[batch.run], self._sizes(batch)
-            places = np.repeat(free[number] - (np.cumsum(sizes) - sizes), sizes)
-            places += np.arange(len(places))
-            entities[places] = self._entities_by_keyword(batch)
-            free[number] += sizes
-        return starts, entities
-
-    def _sizes(self, batch: _Batch) -> NDArray[np.int64]:
-        return np.bincount(self.codes[batch.pairs], minlength=batch.run.stop - batch.run.start)
-
-    def _entities_by_keyword(self, batch: _Batch) -> NDArray[np.uint32]:
-        pairs = self.codes[batch.pairs].astype(np.uint64)
-        pairs <<= np.uint64(32)
-        dense = np.arange(batch.entities.start, batch.entities.stop, dtype=np.uint32)
-        pairs |= np.repeat(dense, self.lengths[batch.entities])
-        pairs.sort()
-        return pairs.astype(np.uint32)
 
 
 def _encode(words: pa.Array) -> tuple[pa.Array, NDArray[np.int32]]:
@@ -250,6 +207,10 @@ def _ranges(words: Strings, runs: Sequence[slice]) -> Iterator[list[slice]]:
         starts = ends
     if runs:
         yield [slice(start, run.stop) for start, run in zip(starts, runs, strict=True)]
+
+
+def _slices(sizes: Sequence[int]) -> list[slice]:
+    return [slice(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
 def _starts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
