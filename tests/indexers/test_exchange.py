@@ -27,7 +27,6 @@ from indexers.exports import export_keywords, queries_of, run_of, write_labels
 from indexers.imports import ItemsImported, import_items
 from indexers.workspace import Workspace
 from tests.commands import Command
-from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS
 from tests.shops import frozen, read_jsonl, training_shop, write_shop
 
 ITEMS = [
@@ -186,11 +185,10 @@ def test_the_highest_grade_stays_and_a_newer_import_counts_more(
 
 # Keyword sets
 
-ODD = [Row("o1", "a, b => c", ("x\\y", "comma, inside", "it's")), Row("o2", "no keywords", ())]
-
 
 def test_lines_have_every_row(tmp_path: Path) -> None:
-    for side, given in (("item", SHOP), ("query", [*SHOPPERS, *ODD])):
+    odd = [Row("d", "a, b => c", ("x\\y", "comma, inside", "it's")), Row("e", "no keywords", ())]
+    for side, given in (("item", [*ITEMS[:3], *odd]), ("query", QUERIES)):
         snapshot = frozen(Store(tmp_path / "store"), side, given)
         export_keywords(snapshot, tmp_path / "out")
         lines = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]

@@ -105,18 +105,6 @@ def test_the_next_command_works_where_the_environment_is_not_activated(
     assert Path(program).is_file()
 
 
-@pytest.mark.parametrize(("done", "told"), [(99, False), (100, True)])
-def test_no_time_left_is_told_before_a_tenth_is_done(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], done: int, told: bool
-) -> None:
-    now = 100.0
-    monkeypatch.setattr(terminal.time, "monotonic", lambda: now)
-    with terminal.progress_bar("a model that loads first", 1000) as advance:
-        now += 60
-        advance(done)
-    assert (" left" in capsys.readouterr().err.splitlines()[0]) is told
-
-
 def test_progress_is_shown_by_lines_where_nobody_watches(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

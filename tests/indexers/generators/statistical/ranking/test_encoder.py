@@ -188,39 +188,30 @@ def test_auto_without_weights_is_none_from_then_on(
 
 
 @pytest.mark.parametrize(
-    ("title", "language", "wanted"),
+    ("title", "language", "limit", "why"),
     [
-        (
-            "Café chairs of solid oak, in pairs, for small kitchens or gardens",
-            "english",
-            module.MINILM,
-        ),
-        ("Kommode", "german", ""),
-        ("实木 书桌", "english", ""),
+        ("Café chairs of solid oak, in pairs, for small kitchens or gardens", "english", "", ""),
+        ("Kommode", "german", "", "of another language"),
+        ("实木 书桌", "english", "", "of another language"),
+        ("Oak desk", "english", "MAX_ITEMS", "slow with more than"),
+        ("Oak desk", "english", "MAX_LETTERS", "half an hour"),
     ],
 )
-def test_only_english_items_get_an_encoder_by_themselves(
-    hub: list[str], tmp_path: Path, title: str, language: str, wanted: str
-) -> None:
-    assert choose_encoder([Item("1", title, "")], language, Store(tmp_path)).model == wanted
-    assert hub == [wanted] * bool(wanted)
-
-
-@pytest.mark.parametrize(
-    ("limit", "why"),
-    [("MAX_ITEMS", "would be slow with more than"), ("MAX_LETTERS", "more than half an hour")],
-)
-def test_too_many_items_get_none(
+def test_only_english_items_that_are_not_too_many_get_an_encoder_by_themselves(
     hub: list[str],
     tmp_path: Path,
-    dataset: Dataset,
     monkeypatch: pytest.MonkeyPatch,
+    title: str,
+    language: str,
     limit: str,
     why: str,
 ) -> None:
-    monkeypatch.setattr(module, limit, len(dataset.items) - 1)
-    assert why in str(choose_encoder(dataset.items, "english", Store(tmp_path)))
-    assert not hub
+    if limit:
+        monkeypatch.setattr(module, limit, 0)
+    choice = choose_encoder([Item("1", title, "")], language, Store(tmp_path))
+    assert choice.model == ("" if why else module.MINILM)
+    assert why in choice.why
+    assert len(hub) == (not why)
 
 
 def test_many_items_are_compared_along_the_directions_in_which_they_differ_most(

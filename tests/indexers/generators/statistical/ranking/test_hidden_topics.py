@@ -102,11 +102,3 @@ def test_hidden_candidates_are_those_of_a_fit_without_the_group(fitted: Artefact
         own = hidden.where(hidden.query == place)
         assert (own.item == alone.item).all()
         assert own.x == pytest.approx(alone.x, abs=1e-5)
-
-
-def test_one_topic_of_all_queries_is_hidden_in_parts() -> None:
-    items = [Item(f"i{n}", f"thing {n}", f"made of {n}") for n in range(12)]
-    wanted = [item.id for item in items[:4]]
-    fitted = fit(training_shop(items, {f"q{n}": (f"thing of {n}", wanted) for n in range(20)}))
-    assert fitted.ranker.hidden is not None
-    assert len(set(fitted.ranker.hidden.folds.tolist())) > 1
