@@ -232,7 +232,6 @@ def release(
     push: bool = True,
     switch: bool = True,
     gate: bool = True,
-    rules: bool = True,
     held_out: HeldOutF1 | None = None,
     say: Say = lambda _: None,
     check_lease: Callable[[], None] = lambda: None,
@@ -252,7 +251,6 @@ def release(
         switch: False ends before the gate.
         gate: False overrules the checks of set-aside entities and of rounds, and the gate. The
             setting `publish.tolerance = 1` turns off the gate alone.
-        rules: False leaves `publish.rules` alone, as for a rollback.
         check_lease: called just before the switch; raises when this process has lost the lease of
             its rebuild.
         base: what served when the snapshots were begun, for the sides that start from it.
@@ -271,8 +269,7 @@ def release(
         if base is not None and switch:
             _check_base(workspace.store, base, serving, history, ids)
         going = ids or place.current(seen, history)
-        if rules:
-            going = with_rules(workspace, going, serving, history.rolled_back, say)
+        going = with_rules(workspace, going, serving, history.rolled_back, say)
         if push:
             indexes |= _pushed(place, going, say)
         if not switch:

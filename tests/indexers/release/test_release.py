@@ -7,13 +7,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from cogr.records import Side
-from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
 from indexers.backends import Backend
@@ -26,11 +27,10 @@ from tests.shops import CONFIGURATION, frozen
 
 @dataclass
 class World:
-    """A catalogue with some snapshots, and the flags of commands that work on it."""
+    """A catalogue with some snapshots."""
 
     store: Store
     backend: Backend
-    flags: list[str]
     items: list[Snapshot]
     queries: list[Snapshot]
 
@@ -60,18 +60,18 @@ class World:
         return [dict(entry["serving"]) for entry in entries]
 
 
-def world_of(store: Store, backend: Backend, flags: list[str]) -> World:
+def world_of(store: Store, backend: Backend) -> World:
     items, queries = (
         [frozen(store, side, [Row("a", "Sofa", (f"k{n}",))], n) for n in range(count)]
         for side, count in (("item", 4), ("query", 2))
     )
-    return World(store, backend, flags, items, queries)
+    return World(store, backend, items, queries)
 
 
 @pytest.fixture
 def memory(shop: Path) -> World:
     store = Store(shop / ".cogr")
-    return world_of(store, MemoryBackend(store), [])
+    return world_of(store, MemoryBackend(store))
 
 
 # One at a time
@@ -86,35 +86,35 @@ def at_once(*commands: list[str]) -> list[Ended]:
     return [Ended(one.returncode, *two) for one, two in zip(started, said, strict=True)]
 
 
-def two_publishes_of_two_sides(world: World, trials: int) -> None:
-    """Neither is lost, nor its entry in the history."""
-    for _ in range(trials):
-        world.serve((0, 0))
-        ended = at_once(
-            ["publish", world.items[1].id, "--no-gate", *world.flags],
-            ["publish", world.queries[1].id, "--no-gate", *world.flags],
-        )
-        assert [one.status for one in ended] == [0, 0], ended
-        assert world.serving == {"item": world.items[1].id, "query": world.queries[1].id}
-        assert len(world.history) == 3
-        assert world.history[-1] == world.serving
-
-
-@pytest.mark.slow
-def test_two_publishes_of_two_sides_at_once_both_count(memory: World) -> None:
-    two_publishes_of_two_sides(memory, 2)
-
-
-@pytest.mark.drill
-def test_machines_that_share_a_bucket_take_turns(
-    opensearch: OpenSearchSettings, s3: str, shop: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("shared", "trials"),
+    [
+        pytest.param(False, 2, marks=pytest.mark.slow),
+        pytest.param(True, 4, marks=[pytest.mark.drill, pytest.mark.server]),
+    ],
+)
+def test_two_publishes_of_two_sides_at_once_both_count(
+    request: pytest.FixtureRequest, shop: Path, shared: bool, trials: int
 ) -> None:
-    """No lock of a host helps here: the lease is files in the bucket alone."""
-    (shop / "cogr.toml").write_text(f'store = "{s3}/store"\n{CONFIGURATION}')
-    store = Store(f"{s3}/store")
-    with backend_of(opensearch, store) as backend:
-        world = world_of(store, backend, flags_of(backend.cluster.settings))
-        two_publishes_of_two_sides(world, 4)
+    """Neither is lost, nor its entry in the history. Machines that share a bucket have no lock of a
+    host: the lease is files in the bucket alone.
+    """
+    with ExitStack() as stack:
+        if shared:
+            bucket = f"{request.getfixturevalue('s3')}/store"
+            (shop / "cogr.toml").write_text(f'store = "{bucket}"\n{CONFIGURATION}')
+            node, store = request.getfixturevalue("opensearch"), Store(bucket)
+            backend = stack.enter_context(backend_of(node, store))
+            world, flags = world_of(store, backend), flags_of(backend.cluster.settings)
+        else:
+            world, flags = request.getfixturevalue("memory"), []
+        for _ in range(trials):
+            world.serve((0, 0))
+            new = {"item": world.items[1].id, "query": world.queries[1].id}
+            ended = at_once(*(["publish", id_, "--no-gate", *flags] for id_ in new.values()))
+            assert [one.status for one in ended] == [0, 0], ended
+            assert world.serving == world.history[-1] == new
+            assert len(world.history) == 3
 
 
 # Back
@@ -176,14 +176,18 @@ cli.main()
 """
 
 
-def killed_after(number: int, folder: Path, *command: str) -> bool:
-    """Run a command that dies after its `number`th write to the store; False if it came to its end
-    before.
+def kills(world: World, folder: Path, *command: str) -> Iterator[int]:
+    """A command that dies after its first write to the store, its second, and so on: the number of
+    the write. Before each, (0, 0), (1, 0) and (2, 0) have served.
     """
-    arguments = [sys.executable, "-c", COMMAND, "", str(number), *command]
-    ended = subprocess.run(arguments, cwd=folder, capture_output=True, check=False)
-    assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
-    return ended.returncode != 0
+    for number in range(1, 10):
+        world.serve((0, 0), (1, 0), (2, 0))
+        arguments = [sys.executable, "-c", COMMAND, "", str(number), *command]
+        ended = subprocess.run(arguments, cwd=folder, capture_output=True, check=False)
+        assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+        if not ended.returncode:
+            return
+        yield number
 
 
 @pytest.mark.drill
@@ -191,13 +195,8 @@ def test_a_rollback_killed_at_any_write_and_repeated_goes_back_once(
     memory: World, shop: Path, cogr_index: Command
 ) -> None:
     """Writes of a rollback: the note, the switch, the history."""
-    killed = 0
-    for number in range(1, 10):
-        memory.serve((0, 0), (1, 0), (2, 0))
-        died = killed_after(number, shop, "rollback")
-        if not died:
-            break
-        killed += 1
+    number = 0
+    for number in kills(memory, shop, "rollback"):
         # By the third write it is in the history: there is nothing left to repeat.
         if number < 3:
             repeated = cogr_index("rollback", "--json")
@@ -206,24 +205,21 @@ def test_a_rollback_killed_at_any_write_and_repeated_goes_back_once(
             assert repeated.json["before"]["item"] == memory.items[2].id
             assert ("switched and died" in repeated.err) == (number == 2)
         assert cogr_index("rollback", "--json").json["serving"]["item"] == memory.items[0].id
-    assert killed == 3
+    assert number == 3
 
 
 @pytest.mark.slow
 def test_a_publish_killed_at_any_write_is_in_the_history_if_it_serves(
     memory: World, shop: Path, cogr_index: Command
 ) -> None:
-    killed = 0
-    for number in range(1, 10):
-        memory.serve((0, 0))
-        if not killed_after(number, shop, "publish", memory.items[1].id, "--no-gate"):
-            break
+    killed, new = 0, memory.items[3].id
+    for _ in kills(memory, shop, "publish", new, "--no-gate"):
         killed += 1
         serves = memory.serving["item"]
         # Whoever comes next under the lease finishes the note.
         assert cogr_index("prune", "--keep", "9").status == 0
         assert memory.history[-1]["item"] == serves
-        assert len(memory.history) == (2 if serves == memory.items[1].id else 1)
+        assert len(memory.history) == (4 if serves == new else 3)
     assert killed == 2
 
 

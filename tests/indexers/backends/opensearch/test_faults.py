@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -253,22 +252,24 @@ def test_a_foreign_index_of_that_name_is_left_alone(shop: Shop) -> None:
     assert push.read_index(shop.direct.cluster, shop.index()) is not None
 
 
-def test_an_unscored_mapping_is_refused_with_the_reason(shop: Shop) -> None:
+def test_a_mapping_that_scores_or_keeps_otherwise_is_refused_with_the_reason(shop: Shop) -> None:
     shop.backend.push(shop.new)
     state = push.read_index(shop.direct.cluster, shop.index())
     settings = index_settings(1, state.meta["text_analyzer"])
-    for spoilt in (
-        {"norms": False},
-        {"use_similarity": False},
-        {"index_options": "docs"},
-        {"similarity": "BM25"},
+    for spoilt, source in (
+        ({"norms": False}, {}),
+        ({"use_similarity": False}, {}),
+        ({"index_options": "docs"}, {}),
+        ({"similarity": "BM25"}, {}),
+        ({}, {"_source": {"enabled": False}}),
+        ({}, {"_source": {"excludes": ["text"]}}),
     ):
         fields = state.properties | {"keywords": {**state.properties["keywords"], **spoilt}}
-        mappings = {"_meta": dict(state.meta), "properties": fields}
+        mappings = {"_meta": dict(state.meta), "properties": fields, **source}
         shop.direct.delete(shop.new.id)
         shop.meddle("PUT", f"/{shop.index()}", {"settings": settings, "mappings": mappings})
         for call in (shop.backend.push, partial(shop.backend.verify, queries=[])):
-            with pytest.raises(ServiceError, match="field keywords"):
+            with pytest.raises(ServiceError, match="_source" if source else "field keywords"):
                 call(shop.new)
 
 
@@ -299,25 +300,17 @@ def test_a_template_that_can_not_be_stored_is_a_warning(
     assert "Continuing without the template" in caplog.text
 
 
-def test_an_alias_whose_name_an_index_has(shop: Shop, tmp_path: Path) -> None:
-    query = frozen(shop.old.store, "query", SHOPPERS)
-    name = f"{shop.backend.prefix}-queries"
-    shop.meddle("PUT", f"/{name}", {})
-    shop.pushed(query)
-    for call in (lambda: shop.backend.publish({"query": query.id}), shop.backend.serving):
-        with pytest.raises(ServiceError, match=f"{name} .*index"):
-            call()
-    shop.meddle("DELETE", f"/{name}")
-    assert shop.backend.publish({"query": query.id}) == {"query": None}
-
-
-def test_an_alias_of_somebody_else_is_left_alone(shop: Shop) -> None:
-    query = frozen(shop.old.store, "query", SHOPPERS)
+def test_an_alias_whose_name_is_taken_is_left_alone(shop: Shop) -> None:
+    query, name = frozen(shop.old.store, "query", SHOPPERS), f"{shop.backend.prefix}-queries"
     shop.pushed(query)
     foreign = f"{shop.backend.prefix}-products"
-    shop.meddle("PUT", f"/{foreign}", {"aliases": {f"{shop.backend.prefix}-queries": {}}})
-    with pytest.raises(ServiceError, match=foreign):
-        shop.backend.publish({"query": query.id})
+    for index, body in ((name, {}), (foreign, {"aliases": {name: {}}})):
+        shop.meddle("PUT", f"/{index}", body)
+        for call in (lambda: shop.backend.publish({"query": query.id}), shop.backend.serving):
+            with pytest.raises(ServiceError, match=f"{name} .*index|{foreign}"):
+                call()
+        shop.meddle("DELETE", f"/{index}")
+    assert shop.backend.publish({"query": query.id}) == {"query": None}
 
 
 def test_an_alias_of_two_indexes_is_named_and_repaired_by_publishing(shop: Shop) -> None:

@@ -494,53 +494,36 @@ def test_a_document_that_becomes_another_products_gets_its_keywords(
     assert keywords() == wanted
 
 
-DERIVED = {"properties": {"title": {"type": "keyword"}, "price": {"type": "integer"}}}
+TEXTS = {"title": {"type": "keyword"}, "price": {"type": "integer"}}
+GUESSED = {"properties": {"f": {"type": "text"}}}
+"""What OpenSearch makes of a copy of documents that have the field."""
+THEIRS = {"properties": {**TEXTS, "f": {"type": "alias", "path": "title"}}}
+"""A name that searches of the team's own use."""
 
 
 @pytest.mark.parametrize(
-    ("mappings", "settings"),
+    ("mappings", "settings", "says"),
     [
-        ({"_source": {"excludes": ["price"]}}, {}),
-        ({"_source": {"enabled": False}}, {}),
-        (DERIVED, {"index.derived_source.enabled": True}),
+        # A partial update would index them anew from what is kept.
+        ({"_source": {"excludes": ["price"]}}, {}, "whole documents"),
+        ({"_source": {"enabled": False}}, {}, "whole documents"),
+        ({"properties": TEXTS}, {"index.derived_source.enabled": True}, "whole documents"),
+        ({"_meta": {"snapshot": "item-r000-0123456789ab"}}, {}, "one of cogr's own"),
+        ({}, {"index": {"similarity": {"default": {"type": "boolean"}}}}, "BM25"),
+        (GUESSED, {}, "type text"),
+        (THEIRS, {}, "alias of title"),
     ],
 )
-def test_an_index_that_does_not_keep_whole_documents_is_refused(
-    products: Products, mappings: Any, settings: Any
+def test_an_index_that_can_not_hold_keywords_is_refused(
+    cluster: Cluster, mappings: Any, settings: Any, says: str
 ) -> None:
-    """A partial update would index them anew from what is kept."""
-    name, body = f"{products.index}-trimmed", {"settings": settings, "mappings": mappings}
-    products.cluster.call("PUT", f"/{name}", body=body, doing="making another")
-    with pytest.raises(UserError, match="whole documents"):
-        products.place(name)
-
-
-def test_what_can_not_be_a_target_is_refused(products: Products) -> None:
-    cluster = products.cluster
-    with pytest.raises(UserError, match="nothing"):
-        open_target(cluster, "no-such-index", "f")
-    with pytest.raises(UserError, match="field name"):
-        open_target(cluster, products.alias, "Fi.eld")
-    ours = frozen(products.workspace.store, "item", [Row("a", "A", ())])
-    index = products.workspace.backend.push(ours).index
-    with pytest.raises(UserError, match="one of cogr's own"):
-        open_target(cluster, index, "f")
-    body = {"settings": {"index": {"similarity": {"default": {"type": "boolean"}}}}}
-    cluster.call("PUT", f"/{products.index}-odd", body=body, doing="making another")
-    with pytest.raises(UserError, match="BM25"):
-        open_target(cluster, f"{products.index}-odd", "f")
-    with pytest.raises(UserError, match="one index"):
-        open_target(cluster, f"{products.index}*", "f")
-    # A name that searches of the team's own use.
-    body = {"properties": {"f": {"type": "alias", "path": "title"}}}
-    cluster.call("PUT", f"/{products.index}/_mapping", body=body, doing="their alias")
-    with pytest.raises(UserError, match="alias of title"):
-        open_target(cluster, products.index, "f")
-    # A copy of documents that have the field: OpenSearch guesses a mapping, which would not score.
-    guessed = f"/{products.index}-copy/_doc/a"
-    cluster.call("PUT", guessed, body={"f": "text"}, doing="copying")
-    with pytest.raises(UserError, match="type text"):
-        open_target(cluster, f"{products.index}-copy", "f")
+    name, body = f"{cluster.settings.prefix}-odd", {"settings": settings, "mappings": mappings}
+    cluster.call("PUT", f"/{name}", body=body, doing="making an index")
+    with pytest.raises(UserError, match=says):
+        open_target(cluster, name, "f")
+    for wrong, field, other in (("no-such", "f", "nothing"), (name, "Fi.eld", "field name")):
+        with pytest.raises(UserError, match=other):
+            open_target(cluster, wrong, field)
 
 
 def test_into_needs_opensearch(shop: Path, cogr_index: Command) -> None:
