@@ -8,7 +8,7 @@ on a CPU.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,40 +36,33 @@ CHAT_TEMPLATE = (
 )
 
 
-_ENCODER = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 128}
-_ENCODER |= {"intermediate_size": 256}
-_T5 = {"d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 2, "num_heads": 4}
-_CAUSAL = {"bos_token_id": None, "tie_word_embeddings": True, "initializer_range": SPREAD}
-_CAUSAL |= {"max_position_embeddings": CONTEXT}
-ARCHITECTURES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "llama": (
-        "AutoModelForCausalLM",
-        {"hidden_size": HIDDEN, "intermediate_size": 2 * HIDDEN, "num_hidden_layers": LAYERS}
-        | {"num_attention_heads": HEADS, "num_key_value_heads": HEADS, **_CAUSAL},
-    ),
-    "qwen3": (
-        "AutoModelForCausalLM",
-        {**_ENCODER, "num_key_value_heads": 2, "head_dim": 32, **_CAUSAL},
-    ),
-    "bert": ("AutoModelForMaskedLM", {**_ENCODER, "hidden_dropout_prob": 0.0}),
-    "mt5": ("AutoModelForSeq2SeqLM", {**_T5, "dropout_rate": 0.0, "decoder_start_token_id": 0}),
-}
-"""Architecture -> transformers' class and sizes. The first is the model `tiny`; the others stand in
-for the start models of rivals.
-"""
-
-
-def tiny_model(
-    folder: Path, texts: Iterable[str], seed: int, kind: str = "llama", most: int = MAX_TOKENS
-) -> None:
+def tiny_model(folder: Path, texts: Iterable[str], seed: int) -> None:
     """Write the untrained model and its tokenizer into a folder; equal arguments give an equal
     model.
     """
+    sizes: dict[str, Any] = {
+        "num_hidden_layers": LAYERS,
+        "hidden_size": HIDDEN,
+        "intermediate_size": 2 * HIDDEN,
+    }
+    sizes |= {"num_attention_heads": HEADS, "num_key_value_heads": HEADS}
+    sizes |= {"max_position_embeddings": CONTEXT, "bos_token_id": None}
+    sizes |= {"tie_word_embeddings": True, "initializer_range": SPREAD}
+    random_model(folder, tiny_tokenizer(texts), seed, "llama", **sizes)
+
+
+def random_model(
+    folder: Path,
+    tokenizer: Any,
+    seed: int,
+    kind: str,
+    family: str = "AutoModelForCausalLM",
+    **sizes: Any,
+) -> None:
+    """Write a model of an architecture of transformers' with random weights, and its tokenizer."""
     import torch
     import transformers
 
-    tokenizer = tiny_tokenizer(texts, most)
-    family, sizes = ARCHITECTURES[kind]
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     config = transformers.AutoConfig.for_model(kind, vocab_size=len(tokenizer), **ends, **sizes)
     without_bars()

@@ -38,8 +38,8 @@ _TRIES = 40
 class WordModel:
     """Weights and translations of words, from a data set's training labels."""
 
-    def __init__(self, dataset: Dataset, language: str = "english") -> None:
-        self._analyser = Analyser(language)
+    def __init__(self, dataset: Dataset) -> None:
+        self._analyser = Analyser("english")
         self._items = {item.id: self._words(f"{item.title}\n{item.text}") for item in dataset.items}
         train = [query for query in dataset.require("train") if dataset.relevant.get(query.id)]
         self._queries = {query.id: self._words(query.text) for query in train}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -65,13 +65,37 @@ def _local(name: str, method: str) -> Path:
         ) from error
 
 
+_ENCODER = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 128}
+_ENCODER |= {"intermediate_size": 256}
+_T5 = {"d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 2, "num_heads": 4}
+_CAUSAL = {"bos_token_id": None, "tie_word_embeddings": True, "initializer_range": 0.1}
+_SIZES: Mapping[str, Mapping[str, Any]] = {
+    "qwen3": {
+        **_ENCODER,
+        **_CAUSAL,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "max_position_embeddings": 512,
+    },
+    "bert": {"family": "AutoModelForMaskedLM", **_ENCODER, "hidden_dropout_prob": 0.0},
+    "mt5": {
+        "family": "AutoModelForSeq2SeqLM",
+        **_T5,
+        "dropout_rate": 0.0,
+        "decoder_start_token_id": 0,
+    },
+}
+"""Architecture -> its sizes: stand-ins for the start models of other methods."""
+
+
 def tiny(task: Task, architecture: str) -> Path:
     """A model with random weights and a tokenizer of the catalogue's words."""
-    from trainers.tiny import catalogue_texts, tiny_model
+    from trainers.tiny import catalogue_texts, random_model, tiny_tokenizer
 
     folder = task.work / f"tiny-{architecture}"
     quiet()
-    tiny_model(folder, catalogue_texts(task.dataset), task.seed, architecture, 4000)
+    tokenizer = tiny_tokenizer(catalogue_texts(task.dataset), 4000)
+    random_model(folder, tokenizer, task.seed, architecture, **_SIZES[architecture])
     return folder
 
 

@@ -41,15 +41,10 @@ adapter that has learned from all labels, and how many parts, "0" and so on, hav
 
 @dataclass(frozen=True)
 class QueryItem:
-    """One question to the judge.
-
-    Attributes:
-        found_by: the retrievers that found it; none for a pair that people judged.
-    """
+    """One question to the judge."""
 
     query: Query
     item: Item
-    found_by: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:

@@ -17,15 +17,6 @@ from indexers.tables import Table
 if TYPE_CHECKING:
     from indexers.workspace import Workspace
 
-CandidateOption = Annotated[
-    Path | None,
-    Option(help="JSON body of the other search, with {{clause}}; by default what serves."),
-]
-IdFieldOption = Annotated[
-    str | None,
-    Option(help="Field with the item's id in --index; by default that of serving.into."),
-]
-
 
 @common_options(files=True)
 def shadow(
@@ -35,7 +26,10 @@ def shadow(
         Path, Option(help="JSON body of today's search, with {{query}} where the text goes.")
     ],
     index: Annotated[str, Option(help="Index or alias that --present searches.")],
-    candidate: CandidateOption = None,
+    candidate: Annotated[
+        Path | None,
+        Option(help="JSON body of the other search, with {{clause}}; by default what serves."),
+    ] = None,
     candidate_index: Annotated[
         str | None,
         Option(help="Index for --candidate; by default the one that the expander names."),
@@ -44,7 +38,10 @@ def shadow(
     size: Annotated[int, Option(min=1, max=1000, help="Hits that are compared.")] = 10,
     limit: Annotated[int, Option(min=1, help="Most queries; a larger log is sampled.")] = 1000,
     rate: Annotated[float, Option(min=0.01, help="Most queries a second.")] = 20.0,
-    id_field: IdFieldOption = None,
+    id_field: Annotated[
+        str | None,
+        Option(help="Field with the item's id in --index; by default that of serving.into."),
+    ] = None,
     item_path: console.ItemPathOption = None,
     parameter: console.ParameterOption = "q",
 ) -> None:

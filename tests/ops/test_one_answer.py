@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,18 +52,15 @@ PLACES = pytest.mark.parametrize(
 )
 
 
-@dataclass
-class Answers:
-    """What each way answers: way -> (keywords, source, ids of the set, the best ids)."""
+Answer = tuple[Any, str, list[str] | None, list[str] | None]
+"""Keywords, source, ids of the set, the best ids; None where a way does not tell."""
 
-    ways: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
-    def add(
-        self, way: str, keywords: Any, source: str, hits: Sequence[tuple[str, str]] | None
-    ) -> None:
-        own = None if hits is None else sorted(id_ for id_, tier in hits if tier == "set")
-        best = None if hits is None else [id_ for id_, _ in hits]
-        self.ways[way] = (keywords, source, own, best)
+def answer(keywords: Any, source: str, hits: Sequence[tuple[str, str]] | None) -> Answer:
+    if hits is None:
+        return keywords, source, None, None
+    own = sorted(id_ for id_, tier in hits if tier == "set")
+    return keywords, source, own, [id_ for id_, _ in hits]
 
 
 @dataclass
@@ -168,13 +165,13 @@ def fill(cluster: Cluster, catalog: str, workspace: Workspace) -> None:
     cluster.call("POST", f"/{catalog}/_refresh", doing="writing")
 
 
-def of_search(world: World, text: str, answers: Answers) -> None:
+def of_search(world: World, text: str) -> Answer:
     found = world.searcher.row_for(text)
     hits = [(hit.id, hit.tier) for hit in world.searcher.find(found, SIZE).hits]
-    answers.add("search", dict(found.keywords), found.source, hits)
+    return answer(dict(found.keywords), found.source, hits)
 
 
-def of_expander(world: World, text: str, answers: Answers) -> None:
+def of_expander(world: World, text: str) -> Answer:
     said = world.expander.expand(text)
     keywords = dict(zip(said["keywords"], said["weights"], strict=True))
     hits = None
@@ -183,30 +180,29 @@ def of_expander(world: World, text: str, answers: Answers) -> None:
         body = {"query": said["clause"], "size": SIZE, "fields": [field]}
         body["sort"] = [{"_score": "desc"}, {field: "asc"}]
         path, params = f"/{said['index']}/_search", {"search_type": "dfs_query_then_fetch"}
-        answer = world.cluster.call("POST", path, body=body, params=params, doing="searching")
+        found = world.cluster.call("POST", path, body=body, params=params, doing="searching")
         hits = [
             (hit["fields"][field][0], "set" if hit["sort"][0] >= TIER else "more")
-            for hit in answer["hits"]["hits"]
+            for hit in found["hits"]["hits"]
         ]
-    answers.add("expander", keywords, said["source"], hits)
+    return answer(keywords, said["source"], hits)
 
 
-def of_playground(world: World, text: str, answers: Answers) -> None:
-    pair = dict(
-        zip(("item", "query"), world.expander.parts.follower.pair.ids.values(), strict=True)
-    )
+def of_playground(world: World, text: str) -> Answer:
+    ids = world.expander.parts.follower.pair.ids.values()
+    pair = dict(zip(("item", "query"), ids, strict=True))
     asked = {"query": text, "pairs": [pair], "size": SIZE}
     said = world.expander.client.post("/playground/api/search", json=asked).json()["pairs"][0]
     keywords = {one["text"]: one["weight"] for one in said["keywords"]}
-    hits = [(hit["id"], hit["tier"]) for hit in said["hits"]]
-    answers.add("playground", keywords, said["source"], hits)
+    return answer(keywords, said["source"], [(hit["id"], hit["tier"]) for hit in said["hits"]])
 
 
-def of_shadow(world: World, text: str, answers: Answers) -> None:
-    if world.cluster:
-        client = ExpanderClient(world.expander.url)
-        found = Search(world.cluster, SERVED, None, SIZE, "sku", client).ask(text)
-        answers.ways["shadow"] = (None, found.source, None, list(found.ids))
+def of_shadow(world: World, text: str) -> Answer:
+    if not world.cluster:
+        return None, "", None, None
+    client = ExpanderClient(world.expander.url)
+    found = Search(world.cluster, SERVED, None, SIZE, "sku", client).ask(text)
+    return None, found.source, None, list(found.ids)
 
 
 @PLACES
@@ -224,16 +220,16 @@ def test_all_ways_give_one_answer(place: str, count: int, request: pytest.Fixtur
     whole = served(workspace, "test", items, rows)
     sources = Counter[str]()
     for query in queries:
-        answers = Answers()
-        for ask in (of_search, of_expander, of_playground, of_shadow):
-            ask(world, query.text, answers)
-        keywords, source, own, best = answers.ways["search"]
+        asks = (of_search, of_expander, of_playground, of_shadow)
+        answers = {ask.__name__: ask(world, query.text) for ask in asks}
+        keywords, source, own, best = answers["of_search"]
         sources[source] += 1
-        answers.add("export run", None, "", [(hit.id, hit.tier) for hit in run[query.id]])
+        exported = [(hit.id, hit.tier) for hit in run[query.id]]
+        answers["export run"] = answer(None, "", exported)
         ranking = whole.rankings[query.id][:SIZE]
         tiers = [(id_, "set" if id_ in whole.runs[query.id] else "more") for id_ in ranking]
-        answers.add("evaluate", None, "", tiers)
-        for way, (words, place_, set_, hits) in answers.ways.items():
+        answers["evaluate"] = answer(None, "", tiers)
+        for way, (words, place_, set_, hits) in answers.items():
             told = (place, way, query.text[:60])
             assert words in (None, keywords), told
             assert place_ in ("", source) or (place_ == "cache" and source != "none"), told

@@ -120,7 +120,7 @@ def _report(
 
     opened = open_run(call.workspace, run)
     file = out or opened.folder() / "report.html"
-    write_report(call.workspace, opened, file, console.note)
+    write_report(call.workspace, opened, file)
     payload = {"run": opened.name, "report": file, "bytes": file.stat().st_size}
     payload |= {"rounds": len(opened.state().finished)}
     call.show("Report, to open in a browser", payload)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -102,7 +103,7 @@ def from_clicks(
     said = f"{made.labels:,} labels of {made.labelled:,} queries; {made.queries:,} queries in all"
     looks = ", ".join(f"{at}: {share:.2f}" for at, share in list(made.bias.items())[:10])
     note = f"Looked at, by position: {looks}."
-    console.emit(json_, made.as_dict(), lambda shown: _show_labels(shown, made, said, note))
+    console.emit(json_, asdict(made), lambda shown: _show_labels(shown, made, said, note))
 
 
 @labels_app.command()

@@ -57,25 +57,19 @@ class Made:
     """The labels that were written.
 
     Attributes:
-        labelled: queries that have a label.
-        relevant: labels of relevant pairs.
         grades: level -> labels.
         counts: records read and left out, by reason.
         bias: position -> chance that it is looked at.
+        labelled: queries that have a label.
     """
 
     folder: Path
-    queries: int
-    labelled: int
-    labels: int
-    relevant: int
     grades: Mapping[str, int]
     counts: Mapping[str, int]
     bias: Mapping[int, float]
-    seconds: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "seconds": round(self.seconds, 2)}
+    queries: int
+    labelled: int
+    labels: int
 
 
 def labels_from_clicks(
@@ -94,7 +88,6 @@ def labels_from_clicks(
     MissingExtraError without the extra `data`.
     """
     check_free(folder, replace=replace)
-    started = time.monotonic()
     kept_texts = QueryFilter()
     with access.as_ubi(paths) if access else nullcontext(paths) as logs:
         click_counts = read_click_counts(logs, rules, kept_texts.keys)
@@ -117,14 +110,12 @@ def labels_from_clicks(
     levels = np.bincount(graded.grade[chosen], minlength=len(LEVELS))
     return Made(
         folder,
-        len(queries),
-        len(np.unique(pairs.query[chosen])),
-        len(chosen),
-        int(levels[int(RELEVANT) :].sum()),
         dict(zip(LEVELS, levels.tolist(), strict=True)),
         counts,
         pairs.bias,
-        time.monotonic() - started,
+        len(queries),
+        len(np.unique(pairs.query[chosen])),
+        len(chosen),
     )
 
 
@@ -312,15 +303,12 @@ def weigh(click_counts: ClickCounts) -> Pairs:
     first, of = _pairs(shown)
     clicked = _sums(of, shown.clicked)
     exposure, bias = _examined(shown, of, clicked)
-    value = _sums(of, shown.value) / click_counts.best_value
-    # Mean value of a click; 1 where only clicks count.
-    worth = np.divide(value, clicked, out=np.zeros_like(value), where=clicked > 0)
     return Pairs(
         shown.query[first],
         shown.item[first],
         _sums(of, shown.raw).astype(np.int64),
         np.maximum(exposure, clicked),
-        clicked * worth,
+        _sums(of, shown.value) / click_counts.best_value,
         bias,
     )
 

@@ -10,7 +10,7 @@ counted and get no label.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from cogr.settings.indexing import KINDS
 from cogr.store import Store
 from indexers.generators import Completion, Generator, Request, make_generator
 from indexers.generators.judging import PAIR, Answers, QueryItem
-from indexers.inspection import Retriever, runs_of
+from indexers.inspection import runs_of
 from indexers.workspace import Workspace, generator_options, judging
 from trainers.labels import LEVELS, RELEVANT
 from trainers.labels.from_clicks import check_free, write_folder, write_rows
@@ -41,7 +41,7 @@ FORM = """
 Answer with {"grade": "excellent"}, {"grade": "good"}, {"grade": "acceptable"}, {"grade": "poor"} \
 or {"grade": "bad"}."""
 
-DEPTHS: Mapping[Retriever, int] = {"bm25": 10, "keywords": 10}
+DEPTH = 10
 """Items of each query from each retriever."""
 MIN_PAIRS = 10
 """Fewest pairs for a measurement of agreement."""
@@ -251,7 +251,6 @@ def _labels(judge: Judge) -> Iterator[dict[str, Any]]:
                 "item": pair.item.id,
                 "grade": judge.grades[pair.id],
                 "source": "judge",
-                "found_by": list(pair.found_by),
             }
 
 
@@ -309,15 +308,12 @@ def pool(workspace: Workspace, queries: Sequence[Query]) -> list[QueryItem]:
     """The pairs of queries and what retrievers find that nobody judged."""
     dataset = workspace.dataset
     rows = {item.id: row for row, item in enumerate(dataset.items)}
-    runs, _ = runs_of(workspace, queries, max(DEPTHS.values()))
+    runs, _ = runs_of(workspace, queries, DEPTH)
     pairs = []
     for query in queries:
-        found_by: dict[str, list[str]] = defaultdict(list)
-        for name, ranking in runs.items():
-            for id_ in ranking.get(query.id, ())[: DEPTHS[name]]:
-                found_by[id_].append(name)
-        for id_ in sorted(found_by.keys() - dataset.judged.get(query.id, {}).keys()):
-            pairs.append(QueryItem(query, dataset.items[rows[id_]], tuple(found_by[id_])))
+        pooled = {id_ for run in runs.values() for id_ in run.get(query.id, ())[:DEPTH]}
+        left = sorted(pooled - dataset.judged.get(query.id, {}).keys())
+        pairs += [QueryItem(query, dataset.items[rows[id_]]) for id_ in left]
     return pairs
 
 

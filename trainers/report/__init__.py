@@ -16,24 +16,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cogr.errors import TrainingError
-from cogr.records import SIDES, SPLITS, Say, Side, Split
+from cogr.records import SIDES, SPLITS, Side, Split
 from indexers.generators.statistical.generator import latest_facts, told_f1
 from indexers.tables import Table, require_extra, write_page
 from indexers.telemetry import logs
 from indexers.telemetry.terminal import duration
 from indexers.workspace import Workspace
 from trainers.training.contest import (
-    Baselines,
-    Choice,
     choose,
     contenders,
     known_baselines,
-    measured_baselines,
     rounds_table,
     serving_of,
 )
 from trainers.training.grpo import text_of
-from trainers.training.rounds import Run, round_name, with_dev
+from trainers.training.rounds import Run, round_name
 
 _SAMPLED = 8
 """How many completions of each side are shown."""
@@ -59,13 +56,16 @@ class Facts:
         rounds: the finished ones; SFT is the first.
         splits: those that were measured, the one of the headlines first: test, else dev, else
             train.
+        baselines: as last measured, which every command that trains does; None before.
+        choice: the pair chosen on dev, whoever wrote it; None where nothing is judged.
+        serves: name of the pair that serves.
 
     Raises:
         TrainingError: SFT is not finished.
     """
 
-    def __init__(self, workspace: Workspace, run: Run, say: Say = lambda _: None) -> None:
-        self.run, self._state, self._say = run, run.state(), say
+    def __init__(self, workspace: Workspace, run: Run) -> None:
+        self.run, self._state, self.baselines = run, run.state(), known_baselines(run)
         if not self._state.finished or self._state.base is None:
             raise TrainingError(
                 f"The run {run.name} has nothing to report yet: run cogr-train run."
@@ -74,33 +74,14 @@ class Facts:
         self.rounds = self._state.finished
         measured = self.rounds[0].figures
         self.splits: list[Split] = [one for one in reversed(SPLITS) if one in measured]
-        self._workspace = with_dev(workspace)
-        self._same_data = self._workspace.dataset.dataset_hash == self.frozen["dataset_hash"]
+        known = contenders(self._state, self.baselines)
+        self.choice, self.serves = choose(known), serving_of(workspace, known)
 
     @property
     def under_way(self) -> str:
         """The round that is not finished, and its next stage; "" where there is none."""
         now = self._state.unfinished
         return f"{round_name(now.number)} is under way, next is {now.next_stage}" if now else ""
-
-    @cached_property
-    def baselines(self) -> Baselines | None:
-        """What the rounds are compared with, measured now where it was not; None where the data are
-        no longer the run's.
-        """
-        if not self._same_data:
-            return known_baselines(self.run)
-        return measured_baselines(self._workspace, self.run, self._say)
-
-    @cached_property
-    def choice(self) -> Choice | None:
-        """The pair chosen on dev, whoever wrote it; None where nothing is judged."""
-        return choose(contenders(self._state, self.baselines))
-
-    @cached_property
-    def serves(self) -> str:
-        """Name of the pair that serves."""
-        return serving_of(self._workspace, contenders(self._state, self.baselines))
 
     @property
     def names(self) -> list[str]:
@@ -147,17 +128,12 @@ class Facts:
 # The page
 
 
-def write_report(
-    workspace: Workspace,
-    run: Run,
-    file: Path,
-    say: Say = lambda _: None,
-) -> None:
+def write_report(workspace: Workspace, run: Run, file: Path) -> None:
     """Write a run's report, replacing the file atomically. Raises MissingExtraError without the
     extra `report`, TrainingError where the run has no finished round, StorageError.
     """
     check_extra()
-    write_page(file, "trainers.report", **_values(Facts(workspace, run, say)))
+    write_page(file, "trainers.report", **_values(Facts(workspace, run)))
 
 
 def _values(facts: Facts) -> dict[str, Any]:

@@ -105,31 +105,21 @@ def _rules(axes: Any, places: Sequence[float], names: Sequence[str]) -> None:
         axes.text(x, 1, f" {name}", fontsize=8, in_layout=False, **above)
 
 
-def steps_done(facts: Facts) -> list[int]:
-    """GRPO steps at the end of each finished round."""
-    steps = dict.fromkeys((one.number for one in facts.rounds), 0)
-    for log in facts.logs:
-        if log.round in steps and log.round:
-            steps[log.round] += len(log.steps)
-    return list(accumulate(steps.values()))
-
-
 def _f1(facts: Facts) -> Figure:
-    """F1 of every split over the GRPO steps (paper, section 5.2)."""
-    axes, at = _axes("GRPO step", "F1"), steps_done(facts)
+    """F1 of every split after each round."""
+    axes = _axes("", "F1")
     for split in facts.splits:
         values = [one.figures[split]["f1"] for one in facts.rounds]
         errors = [one.figures[split]["f1_se"] for one in facts.rounds]
-        axes.errorbar(at, values, errors if split == facts.splits[0] else None, label=split)
+        axes.errorbar(
+            facts.names, values, errors if split == facts.splits[0] else None, label=split
+        )
     axes.set_ylim(0)
-    logs = [log for log in facts.logs if log.round and log.steps]
-    begun = [0, *accumulate(len(log.steps) for log in logs)]
-    _rules(axes, begun, [f"{log.side} {log.round}" for log in logs])
     note = (
         f"Of the whole retrieved set, after SFT and each round. Whiskers on {facts.splits[0]}: one "
-        "standard error over its queries. A dotted line is where a side begins to be trained."
+        "standard error over its queries."
     )
-    return _done(axes, "f1", "F1 over training steps", note)
+    return _done(axes, "f1", "F1 over rounds", note)
 
 
 def _rewards(facts: Facts) -> Iterator[Figure]:

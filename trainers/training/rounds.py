@@ -320,16 +320,16 @@ class Run:
     store: Store
     name: str
 
-    @property
-    def path(self) -> str:
-        """Its folder, relative to the store."""
-        return f"runs/{self.name}"
-
     def folder(self, *parts: str) -> Path:
         """A folder of the run on the local disk, made when it is not there."""
         folder = self.store.local("/".join((self.path, *parts)))
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    @property
+    def path(self) -> str:
+        """Its folder, relative to the store."""
+        return f"runs/{self.name}"
 
     @property
     def exists(self) -> bool:

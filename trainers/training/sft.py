@@ -90,7 +90,7 @@ def write_targets(inputs: Inputs) -> Wrote:
     base = base_model(inputs)
     outside = not base.startswith(inputs.run.path)
     digests = {"base": digest(based(resolve_model(base))[0])} if outside else {}
-    sets, snapshot = _first_sets(inputs, source, base)
+    sets = _first_sets(inputs, source, base)
     items = {id_: words[: sft.item_keywords] for id_, words in sets.items() if words}
     relevant = {**inputs.relevant, **{one.id: ids for one, ids in inputs.invented.items()}}
     queries = query_targets(items, relevant, sft.query_keywords)
@@ -104,7 +104,7 @@ def write_targets(inputs: Inputs) -> Wrote:
         inputs.run.store.write(_file(inputs.run, side), written)
         digests[f"{side}_targets"] = sha256(written).hexdigest()[:16]
     notes = {"items_from": source, "items": len(items), "queries": len(queries)}
-    return Wrote(base, {**notes, "snapshot": snapshot, **digests})
+    return Wrote(base, {**notes, **digests})
 
 
 def _file(run: Run, side: Side) -> str:
@@ -126,20 +126,16 @@ def read_targets(run: Run, made: StageRecord | None, side: Side) -> Mapping[str,
     return targets
 
 
-def _first_sets(
-    inputs: Inputs, source: ItemsFrom, base: str
-) -> tuple[Mapping[str, Sequence[str]], str]:
-    """S_i of algorithm 1, line 2, and the snapshot that holds them; "" for `labels`, which has
-    none.
-    """
+def _first_sets(inputs: Inputs, source: ItemsFrom, base: str) -> Mapping[str, Sequence[str]]:
+    """S_i of algorithm 1, line 2."""
     dataset, budget = inputs.workspace.dataset, inputs.settings.sft.item_keywords
     if source == "labels":
         words, seed = WordModel(dataset), inputs.settings.seed
-        return {item.id: words.keywords(item.id, budget, seed) for item in dataset.items}, ""
+        return {item.id: words.keywords(item.id, budget, seed) for item in dataset.items}
     build = Build("item", 0, base if source == "self" else None, source)
     barrier = inputs.run.folder("trainer") if source == "self" else None
     built = build_snapshot(inputs.workspace, build, barrier)
-    return {row.id: row.keywords for row in built.rows()}, built.id
+    return {row.id: row.keywords for row in built.rows()}
 
 
 def base_model(inputs: Inputs) -> str:

@@ -38,5 +38,5 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "A velvet sofa, an oak table, wireless headphones with a cable; yes or no.",
     ]
     folder = tmp_path_factory.mktemp("tiny") / "model"
-    tiny_model(folder, texts * 2, 0, "qwen3")
+    tiny_model(folder, texts * 2, 0)
     return folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -59,16 +58,3 @@ def test_what_is_configured_and_broken_is_exit_1(
     (line,) = [line for line in ended.out.splitlines() if line.startswith("broken")]
     assert told in line
     assert ended.sentence.startswith("Broken here: ")
-
-
-def test_servers_of_cogr_ops_are_shown(
-    elsewhere: Path, cogr_ops: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with tempfile.TemporaryDirectory() as cache:
-        Path(cache).chmod(0o755)
-        monkeypatch.setenv("COGR_CACHE_DIR", cache)
-        url = cogr_ops("redis", "start", "--json").json["url"]
-        try:
-            assert by_name()["redis"] == Finding("ok", "redis", f"{url} (local)")
-        finally:
-            cogr_ops("redis", "stop")

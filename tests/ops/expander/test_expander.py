@@ -172,21 +172,6 @@ def test_bad_requests_are_refused_in_one_sentence(shop: Running) -> None:
         assert "canary" not in detail
 
 
-@pytest.mark.slow
-def test_a_token_is_asked_for(tmp_path: Path) -> None:
-    with running(workspace(tmp_path, "serving.token=open-sesame")) as expander:
-        for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": "open-sesame"}):
-            refused = expander.client.post("/expand", json={"query": "a"}, headers=header)
-            assert refused.status_code == 401
-            assert refused.headers["www-authenticate"] == "Bearer"
-        allowed = expander.client.post(
-            "/expand", json={"query": "a"}, headers={"authorization": "Bearer open-sesame"}
-        )
-        assert allowed.status_code == 200
-        assert expander.client.get("/healthz").status_code == 200
-        assert "open-sesame" not in expander.client.get("/metrics").text
-
-
 def pair(round_: int = 0) -> Pair:
     return Pair(*(ServedSide(f"{side}-{round_}", side, round_, NORMALISER) for side in SIDES))
 

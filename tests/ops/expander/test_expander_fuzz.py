@@ -72,7 +72,11 @@ def test_secrets_and_queries_stay_inside(tmp_path: Path, caplog: pytest.LogCaptu
             for number in range(8):
                 assert expander.expand(f"{CANARY} {number}")["source"] == "none"
             said = [expander.client.post("/expand", content=f'{{"{CANARY}": "{CANARY}').text]
-            said.append(httpx.post(f"{expander.url}/expand", json={"query": CANARY}).text)
+            for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": secret}):
+                asked = httpx.post(expander.url + "/expand", json={"query": CANARY}, headers=header)
+                assert (asked.status_code, asked.headers["www-authenticate"]) == (401, "Bearer")
+                said.append(asked.text)
+            assert httpx.get(f"{expander.url}/healthz").status_code == 200
             said += [expander.client.get(path).text for path in ("/metrics", "/readyz", "/healthz")]
     packages = ("cogr", "indexers", "ops", "_granian")
     ours = [record for record in caplog.records if record.name.split(".")[0] in packages]

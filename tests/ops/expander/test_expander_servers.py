@@ -49,19 +49,6 @@ def with_valkey(folder: Path, valkey: RedisSettings, *more: str) -> Workspace:
     return workspace(folder, *sets, *more)
 
 
-def test_an_answer_is_cached_under_its_pair(
-    tmp_path: Path, valkey: RedisSettings, cache: redis.Redis
-) -> None:
-    opened = with_valkey(tmp_path, valkey)
-    row = Row("q1", "green couch", ("sofa", "couch"), weights=(2.5, 0.8, 0.5), confidence=0.7)
-    ids = serve_pair(opened, ITEMS, [row, Row("q2", "Reading LIGHT", ("lamp", "light"))])
-    with running(opened, model="m-{round}", hot_queries=0) as expander:
-        again = expander.until("green couch", "cache")
-        assert again["keywords"] == ["green couch", "sofa", "couch"]
-        assert (again["weights"], again["confidence"]) == ([0.5, 2.5, 0.8], 0.7)
-        assert cache.exists(f"cogr:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch")
-
-
 INVALID = [
     *(b"\xff\xfe", b"{}", b'{"keywords": ["\\ud800"]}', b'["sofa"]', b'"text"', b""),
     *(
@@ -72,13 +59,18 @@ INVALID = [
 ]
 
 
-def test_an_invalid_entry_of_the_cache_is_no_answer(
+def test_an_answer_is_cached_under_its_pair_and_an_invalid_entry_is_none(
     tmp_path: Path, valkey: RedisSettings, cache: redis.Redis
 ) -> None:
     opened = with_valkey(tmp_path, valkey)
-    ids = serve_pair(opened)
+    row = Row("q1", "green couch", ("sofa", "couch"), weights=(2.5, 0.8, 0.5), confidence=0.7)
+    ids = serve_pair(opened, ITEMS, [row, Row("q2", "Reading LIGHT", ("lamp", "light"))])
     key = f"cogr:expand:{ids[0]}:{ids[1]}:{NORMALISER}:green couch"
-    with running(opened, hot_queries=0) as expander:
+    with running(opened, model="m-{round}", hot_queries=0) as expander:
+        again = expander.until("green couch", "cache")
+        assert again["keywords"] == ["green couch", "sofa", "couch"]
+        assert (again["weights"], again["confidence"]) == ([0.5, 2.5, 0.8], 0.7)
+        assert cache.exists(key)
         for invalid in INVALID:
             wait_for(lambda: not expander.metric("cogr_expander_in_flight"))
             cache.set(key, invalid)

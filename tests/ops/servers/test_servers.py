@@ -117,6 +117,8 @@ def test_a_life_with_a_kill_and_a_restart(alone: Command) -> None:
     assert started.status == 0, started.err
     first = read_state(Path(started.json["folder"]))
     assert Path(f"/proc/{first.pid}").stat().st_uid == (NOBODY if AS_ROOT else os.geteuid())
+    told = {"state": "ok", "name": "redis", "detail": f"{first.url} (local)"}
+    assert told in alone("doctor", "--json").json["findings"]
     with Redis.from_url(str(first.url)) as client:
         client.set("kept", 1)
     again = here("start", "--json")

@@ -14,7 +14,6 @@ import pytest
 
 from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
-from indexers.release import release
 from tests.commands import Command, Ended
 from tests.indexers.backends.opensearch_worlds import flags_of, prefix_of
 from tests.ops.expander.expander_worlds import ITEMS, running, serve_pair, workspace
@@ -165,31 +164,3 @@ def test_a_field_of_ids_that_are_no_items_is_told(shadow: Command, world: World)
     wrong = shadow("--id-field", "_id", "--size", 1)
     assert wrong.status == 1
     assert "No hit of the search today has the id of an item" in wrong.sentence
-
-
-@pytest.fixture(scope="module")
-def team(world: World, opensearch: OpenSearchSettings) -> Iterator[tuple[str, list[str]]]:
-    """An expander over the index of today, whose documents have the items' ids in a field."""
-    sets = [part for part in world.arguments if "=" in part]
-    into = (f"serving.into.index={world.index}", "serving.into.id_field=sku", "serving.deadline=20")
-    opened = workspace(world.folder, *sets, *into, 'serving.into.text_fields=["title"]')
-    serving = workspace(world.folder, *sets).backend.serving()
-    release(opened, [str(id_) for id_ in serving.values()], gate=False)
-    flags = [flag for one in into for flag in ("--set", one)]
-    with running(opened, hot_queries=0) as expander:
-        expander.until("green couch", "index")
-        yield expander.url, flags
-
-
-def test_what_serves_in_the_index_of_today_has_its_ids(
-    team: tuple[str, list[str]], world: World, cogr_ops: Command
-) -> None:
-    url, flags = team
-    log = write_jsonl(world.folder / "log.jsonl", LOG)
-    present = ("--present", world.folder / "today.json", "--index", world.index)
-    said = ("--expander", url, "--rate", 1000, "--json")
-    ended = cogr_ops("shadow", log, *world.arguments, *flags, *present, *said)
-    assert ended.status == 0, ended.err
-    clicked, literal = ended.json["clicked"], ended.json["literal"]
-    assert (clicked["present"]["mean"], clicked["candidate"]["mean"]) == (0.25, 1.0)
-    assert literal["present"]["mean"] == literal["candidate"]["mean"] == 1.0

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,23 +16,21 @@ from cogr.errors import MissingExtraError, TrainingError
 from indexers.workspace import Workspace
 from tests.trainers.report_worlds import Told, whole_run
 from trainers.report import Facts, write_report
-from trainers.report.figures import draw
+from trainers.training.contest import measured_baselines
 from trainers.training.rounds import Round, Run, State
 
 
 class Page(HTMLParser):
     """Tags, attributes and text of a report."""
 
-    def __init__(self, workspace: Workspace, run: Run) -> None:
+    def __init__(self, html: str) -> None:
         super().__init__()
         self.tags: list[str] = []
         self.attributes: list[tuple[str, str]] = []
         texts: list[str] = []
         self.handle_data = texts.append  # type: ignore[method-assign]
-        file = run.folder() / "report.html"
-        write_report(workspace, run, file)
-        self.html = file.read_text("utf-8")
-        self.feed(self.html)
+        self.html = html
+        self.feed(html)
         self.text = " ".join(" ".join(texts).split())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -41,39 +38,57 @@ class Page(HTMLParser):
         self.attributes += [(name, value or "") for name, value in attrs]
 
 
+def page_of(workspace: Workspace, run: Run) -> Page:
+    write_report(workspace, run, run.folder() / "report.html")
+    return Page((run.folder() / "report.html").read_text("utf-8"))
+
+
 World = tuple[Workspace, Run]
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return whole_run(tmp_path_factory.mktemp("run"))
-
-
-@pytest.fixture(scope="module")
-def facts(world: World) -> Facts:
-    return Facts(*world)
+    workspace, run = whole_run(tmp_path_factory.mktemp("run"))
+    measured_baselines(workspace, run, lambda _: None)
+    return workspace, run
 
 
 @pytest.fixture(scope="module")
 def told(world: World) -> Page:
-    return Page(*world)
+    """By the command, which loads no torch."""
+    workspace, run = world
+    code = (
+        "import sys; from trainers.cli import app; app(sys.argv[1:], standalone_mode=False); "
+        "assert 'torch' not in sys.modules"
+    )
+    config = str(Path(workspace.settings.store).parent / "cogr.toml")
+    command = [sys.executable, "-c", code, "report", "-c", config, "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    answer, file = json.loads(ended.stdout), run.folder() / "report.html"
+    assert (Path(answer["report"]), answer["bytes"]) == (file, file.stat().st_size)
+    assert answer["rounds"] == 3
+    return Page(file.read_text("utf-8"))
 
 
 def test_it_tells_what_the_run_has_done(told: Page) -> None:
     for words in (
         "Reward of the query side",
         "Reward of the item side",
-        "F1 over training steps",
+        "F1 over rounds",
         "rejected: dev F1 0.5000 -> 0.4000",
         "round 2, step 6, item side reward item wrote 0.250 item-1 sofa 0.000 item-0 oak, teal",
     ):
         assert words in told.text
+    assert told.attributes.count(("role", "img")) == 3
+    assert ("aria-label", "F1 over rounds") in told.attributes
 
 
 def test_it_opens_with_bm25_and_statistical_beside_the_trained_pairs(
-    facts: Facts, told: Page
+    world: World, told: Page
 ) -> None:
-    opening = told.text[: told.text.index("Retrieval F1 over training steps")]
+    facts = Facts(*world)
+    opening = told.text[: told.text.index("Retrieval F1 over rounds")]
     baselines = {"bm25": facts.baselines.bm25, "statistical": facts.baselines.statistical.figures}
     for name, figures in baselines.items():
         shown = " ".join(f"{figures['test'][key]:.3f}" for key in ("p", "r", "f1", "f1_se"))
@@ -101,15 +116,8 @@ def test_the_file_needs_nothing_and_runs_nothing(told: Page) -> None:
     assert policies == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
 
 
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No rival is measured beside the rounds, which takes longer than all else."""
-    monkeypatch.setattr("trainers.report.measured_baselines", lambda *_: None)
-
-
-@pytest.mark.usefixtures("alone")
 def test_hostile_text_is_text(tmp_path: Path) -> None:
-    page = Page(*whole_run(tmp_path, hostile=True))
+    page = page_of(*whole_run(tmp_path, hostile=True))
     assert not {"script", "img"} & set(page.tags)
     assert page.tags.count("style") == page.tags.count("link") == 1
     assert not [name for name, _ in page.attributes if name.startswith("on")]
@@ -118,11 +126,10 @@ def test_hostile_text_is_text(tmp_path: Path) -> None:
     assert "x" * 301 not in page.html
 
 
-@pytest.mark.usefixtures("alone")
 def test_it_tells_of_sft_alone_and_of_a_round_under_way(tmp_path: Path) -> None:
     told = Told(tmp_path)
     first = told.add(0)
-    assert "0 rounds after SFT" in Page(told.workspace, told.run).text
+    assert "0 rounds after SFT" in page_of(told.workspace, told.run).text
     told.add(1)
     training = told.state.rounds[1].stages[:1]
     told.run.save(State(rounds=(first, Round(number=1, stages=training))))
@@ -144,32 +151,3 @@ def test_a_missing_package_is_one_sentence(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match="'report'"):
         write_report(*world, tmp_path / "report.html")
-
-
-@pytest.mark.slow
-def test_the_command_writes_a_file_without_torch(world: World, tmp_path: Path) -> None:
-    workspace, run = world
-    code = (
-        "import sys; from trainers.cli import app; app(sys.argv[1:], standalone_mode=False); "
-        "assert 'torch' not in sys.modules"
-    )
-    config = Path(workspace.settings.store).parent / "cogr.toml"
-    options = ["-c", config, "--json"]
-    command = [sys.executable, "-c", code, "report", *options]
-    ended = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    answer = json.loads(ended.stdout)
-    assert Path(answer["report"]) == run.folder() / "report.html"
-    assert Path(answer["report"]).stat().st_size == answer["bytes"]
-    assert answer["rounds"] == 3
-
-
-def test_every_figure_is_named(facts: Facts) -> None:
-    pictures = [one for made in draw(facts).values() for one in made]
-    names = {one.name for one in pictures}
-    assert len(names) == len(pictures) == 3
-    assert {"f1", "reward-item", "reward-query"} == names
-    for one in pictures:
-        root = ET.fromstring(one.inline)
-        assert (root.get("role"), root.get("aria-label")) == ("img", one.title)
-        assert "#16202a" not in one.inline, "the ink is the page's"

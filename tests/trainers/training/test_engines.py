@@ -1,36 +1,33 @@
-"""Adapters that LoRA training wrote: what they keep, and how they write keywords."""
+"""Models as training finds and leaves them: adapters, tokenizers, a lack of memory."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from cogr.errors import TrainingError
 from cogr.settings.training import TrainingSettings
-from tests.commands import Command
+from indexers.generators.model_folders import is_out_of_memory
 from tests.shops import write_sample_part
 from tests.trainers.shop import Shop
 from trainers.tiny import tiny_model
-from trainers.training.checkpoints import TrainedModel, load_model, lora_config
+from trainers.training.checkpoints import (
+    TrainedModel,
+    load_model,
+    lora_config,
+    trainable_tokenizer,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 
-@pytest.fixture(scope="module")
-def adapted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
-    """A configuration, the adapter that two stages of LoRA trained, and the query snapshot that it
-    wrote in its run.
-    """
-    config = write_sample_part(tmp_path_factory.mktemp("lora"), items=40)
-    driver = Shop(config).driver("main", "training.lora.rank=4")
-    done = driver.reach(1)
-    return config, driver.run.store.local(done.model("query")), done.queries
-
-
-def test_an_adapter_goes_on_learning_and_names_its_base(adapted: tuple[Path, Path, str]) -> None:
-    _, model, _ = adapted
+def test_an_adapter_goes_on_learning_writes_keywords_and_names_its_base(tmp_path: Path) -> None:
+    driver = Shop(write_sample_part(tmp_path, items=40)).driver("main", "training.lora.rank=4")
+    model = driver.run.store.local(driver.reach(1).model("query"))
     names = {file.name for file in model.iterdir()}
     assert {"adapter_model.safetensors", "tokenizer.json"} <= names
     assert not any(name.startswith("model") or name.endswith(".bin") for name in names)
@@ -64,13 +61,37 @@ def test_a_small_step_survives_being_saved_on_a_bfloat16_base(
     assert lora_config(settings, tmp_path / "adapter") is None
 
 
-def test_transformers_loads_an_adapter(
-    adapted: tuple[Path, Path, str], tmp_path: Path, cogr_index: Command
+def untrained(shop: Shop, folder: Path, key: str) -> Path:
+    """A copy of the untrained model of the shop, whose tokenizer lacks something."""
+    (base,) = (shop.config.parent / "store/runs/main/models").glob("base-*")
+    shutil.copytree(base, folder)
+    (folder / f"{key}.jinja").unlink(missing_ok=True)
+    file = folder / "tokenizer_config.json"
+    config = {k: v for k, v in json.loads(file.read_text()).items() if k != key}
+    file.write_text(json.dumps(config))
+    return folder
+
+
+def test_a_model_without_padding_is_refused(trained: Shop, tmp_path: Path) -> None:
+    model = untrained(trained, tmp_path / "model", "pad_token")
+    with pytest.raises(TrainingError, match="pad_token"):
+        trainable_tokenizer(model)
+
+
+def test_a_model_without_a_chat_template_is_trained_on_plain_text_with_a_warning(
+    trained: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config, model, written = adapted
-    ended = cogr_index(
-        "rebuild", "--side", "query", "--generator", "transformers", "--json", "--no-push",
-        "-c", config, "--set", f"generator.model={model}", "--set", f"store={tmp_path}",
-    )  # fmt: skip
-    assert ended.status == 0, ended.err
-    assert ended.json["snapshot"].rpartition("-")[2] == written.rpartition("-")[2]
+    model = untrained(trained, tmp_path / "model", "chat_template")
+    assert not trainable_tokenizer(model).chat_template
+    assert "has no chat template" in caplog.text
+
+
+def test_torch_names_a_lack_of_memory_as_it_is_expected() -> None:
+    import torch
+
+    with pytest.raises(RuntimeError) as found:
+        torch.empty(1 << 55, dtype=torch.uint8)
+    assert is_out_of_memory(found.value)
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"))
+    assert not is_out_of_memory(RuntimeError("shape mismatch"))

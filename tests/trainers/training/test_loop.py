@@ -15,13 +15,20 @@ from hypothesis import strategies as st
 
 from cogr.errors import DataError, TrainingError, UserError
 from cogr.matching.mirror import Mirror
-from cogr.records import Dataset, Query
+from cogr.records import Query
 from cogr.rewards import Reference, World, query_reward
 from cogr.settings.training import QueryGrpoSettings, RolloutSettings, RulesName, TrainingSettings
 from cogr.store import as_json
 from indexers.generators.model_folders import digest
 from indexers.workspace import Workspace
-from tests.shops import COLOURS, THINGS, colour_shop, write_sample_part
+from tests.shops import (
+    COLOURS,
+    THINGS,
+    colour_shop,
+    read_jsonl,
+    write_jsonl,
+    write_sample_part,
+)
 from trainers.training.building import Build, accept, build_snapshot
 from trainers.training.checkpoints import base_folder, save_model
 from trainers.training.grpo import CompletionScorer
@@ -145,7 +152,7 @@ def shop(tmp_path: Path) -> Shop:
     return lambda *overrides: Workspace.open(config, overrides)
 
 
-def test_a_run_refuses_other_settings_and_names_them(shop: Shop) -> None:
+def test_a_run_refuses_other_settings_and_data_and_names_them(shop: Shop, tmp_path: Path) -> None:
     create(shop(), "main")
     create(shop("training.save_steps=8"), "main")
     said = r"training\.query\.learning_rate was 0\.0001 and is 0\.5.*--run NAME"
@@ -153,6 +160,10 @@ def test_a_run_refuses_other_settings_and_names_them(shop: Shop) -> None:
         create(shop("training.query.learning_rate=0.5"), "main")
     with pytest.raises(TrainingError, match=r"k_max .*10 .*12"):
         open_run(shop(), "main").check(shop("keywords.k_max=12"))
+    labels = tmp_path / "data/labels.jsonl"
+    write_jsonl(labels, read_jsonl(labels)[:-1])
+    with pytest.raises(TrainingError, match="begun with other settings: dataset_hash was "):
+        create(shop(), "main")
 
 
 def test_runs_that_are_not_there_or_can_t_be_named_so(shop: Shop) -> None:
@@ -185,12 +196,9 @@ def test_a_state_that_is_damaged_is_not_gone_on_from(
     run.store.write(path, damage(run.store.read(path)))
     with pytest.raises(TrainingError, match=r"main .*state\.json"):
         run.state()
-
-
-def test_the_state_of_another_run_is_refused(shop: Shop) -> None:
-    one, other = (create(shop(), name) for name in ("one", "other"))
-    one.save(State().begun().with_stage(FIGURES))
-    other.store.write(f"{other.path}/state.json", one.store.read(f"{one.path}/state.json"))
+    run.save(state)
+    other = create(shop(), "other")
+    other.store.write(f"{other.path}/state.json", run.store.read(path))
     with pytest.raises(TrainingError, match="other .* broken"):
         other.state()
 
@@ -297,6 +305,7 @@ def test_a_model_whose_content_is_not_that_of_its_name_is_refused(
     ("override", "sentence"),
     [
         ("training.sft.items_from=self", 'items_from is "self"'),
+        ("keywords.k_max=2", r"k_max is 2, below the 3 keywords"),
         ("training.query.reward=nowhere:reward", "'nowhere:reward' can't be imported"),
         ("store=memory://runs", "must lie on a local disk, but the store is mem"),
     ],
@@ -404,35 +413,20 @@ def test_one_start_does_a_round_where_nothing_needs_one_of_its_own(
 # What labels say about words, and what is invented from it
 
 
-def test_words_that_relevant_items_share_matter_and_others_do_not() -> None:
-    assert set(WordModel(colour_shop()).weights) == {*COLOURS.values(), *THINGS.values()}
-
-
-def test_item_keywords_are_pairs_of_words_that_matter() -> None:
-    words = WordModel(colour_shop()).keywords("red-car-0", 5)
-    assert len(words) == 1
-    assert sorted(words[0].split()) == ["crimson", "vehicle"]
-    assert WordModel(colour_shop()).keywords("red-car-0", 0) == ()
-
-
-def test_query_words_are_translated_into_the_items_words() -> None:
-    table = WordModel(colour_shop()).translations
-    best = {word: max(row, key=lambda to, row=row: row[to]) for word, row in table.items()}  # type: ignore[misc]
+def test_words_that_relevant_items_share_matter_and_are_translated() -> None:
+    model = WordModel(colour_shop())
+    assert set(model.weights) == {*COLOURS.values(), *THINGS.values()}
+    (pair,) = model.keywords("red-car-0", 5)
+    assert sorted(pair.split()) == ["crimson", "vehicle"]
+    best = {
+        word: max(row, key=lambda to, row=row: row[to]) for word, row in model.translations.items()
+    }  # type: ignore[misc]
     assert best == COLOURS | THINGS
 
 
 def test_a_combination_that_nobody_asked_for_is_invented_with_its_items() -> None:
     model = WordModel(colour_shop())
-    assert model.items_of(["green", "cup"]) == {f"green-cup-{n}" for n in range(4)}
     assert model.items_of(["green", "unknown"]) == frozenset()
-    invented = model.invent(50, seed=1)
-    ((query, items),) = invented.items()
+    ((query, items),) = model.invent(50, seed=1).items()
     assert {*query.text.split()} == {"green", "cup"}
-    assert items == {f"green-cup-{n}" for n in range(4)}
-    assert model.invent(50, seed=1) == invented
-
-
-def test_without_training_queries_there_is_nothing_to_learn_from() -> None:
-    whole = colour_shop()
-    with pytest.raises(DataError, match="train split"):
-        WordModel(Dataset("shop", whole.items, {}, {}, {}, "hash"))
+    assert items == model.items_of(["green", "cup"]) == {f"green-cup-{n}" for n in range(4)}

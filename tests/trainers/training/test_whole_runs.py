@@ -4,7 +4,6 @@ and repaired.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,11 +11,8 @@ import pytest
 from pyarrow import parquet
 
 from cogr.errors import CheckFailedError, LockedError, TrainingError
-from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import open_snapshot
-from indexers.backends.opensearch import OpenSearchBackend
 from tests.commands import Command
-from tests.indexers.backends.fault_proxy import Fault, proxy_to
 from tests.shops import read_jsonl
 from tests.trainers.shop import Shop, whole
 from trainers.training import stage
@@ -137,35 +133,3 @@ def test_a_stage_ends_where_its_reward_rises_no_more(tmp_path: Path) -> None:
     assert run([0.1] * 30, steps=100) is None, "a fifth of the steps are 20"
     assert run([step / 100 for step in range(30)]) is None
     assert run([*(step / 100 for step in range(20)), *[0.2] * 30]) == 40
-
-
-def test_a_round_is_published_as_a_pair_by_one_call(
-    copied: Shop,
-    opensearch: OpenSearchSettings,
-    cogr_train: Command,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("indexers.backends.opensearch.client.FIRST_WAIT", 0.001)
-    # Baselines are fitted and compared elsewhere.
-    monkeypatch.setattr("trainers.training.driver.measured_baselines", lambda *_: None)
-    prefix = f"train-{uuid.uuid4().hex[:8]}"
-    with proxy_to(opensearch.url or "") as proxy:
-        # A pair this small finds less than text search does.
-        own = (f"opensearch.url={proxy.url}", f"opensearch.prefix={prefix}", "publish.tolerance=1")
-        asked = ["run", "--publish", "--rounds", "1", "-c", copied.config, "--json"]
-        asked += [part for setting in own for part in ("--set", setting)]
-        # The cluster goes away while the finished round is pushed: the same command goes on with
-        # publishing, not with round 2.
-        proxy.faults.append(Fault("POST", "_bulk", None))
-        assert cogr_train(*asked).status == 3
-        proxy.faults.clear()
-        done = cogr_train(*asked)
-        assert done.status == 0, done.err
-        assert (done.json["rounds"][-1]["round"], proxy.count("POST", "_aliases")) == (1, 1)
-        first = open_run(copied.workspace(), "main").state().rounds[-1]
-        backend = OpenSearchBackend(
-            OpenSearchSettings(url=proxy.url, prefix=prefix), copied.workspace().store
-        )
-        assert dict(backend.serving()) == {"item": first.items, "query": first.queries}
-        backend.cluster.call("DELETE", f"/{prefix}*", doing="cleaning up")
-        backend.close()
