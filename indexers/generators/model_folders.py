@@ -15,6 +15,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -265,18 +266,23 @@ def is_out_of_memory(error: BaseException) -> bool:
     return said or isinstance(error, MemoryError)
 
 
+@contextmanager
+def loading(what: str) -> Iterator[None]:
+    """Whatever a library raises for a damaged file becomes one sentence, a GeneratorError."""
+    try:
+        yield
+    except Exception as error:  # They have no narrower class in common.
+        raise GeneratorError(f"{what} can't be loaded ({first_line(error)}).") from error
+
+
 def load_tokenizer(folder: Path) -> Any:
     """The folder's tokenizer, left-padding, without running any code of the model's."""
     from transformers import AutoTokenizer
 
-    try:
+    with loading(f"The tokenizer in {folder}"):
         tokenizer = AutoTokenizer.from_pretrained(
             folder, trust_remote_code=False, local_files_only=True, padding_side="left"
         )
-    except Exception as error:  # They have no narrower class in common.
-        raise GeneratorError(
-            f"The tokenizer in {folder} can't be loaded ({first_line(error)})."
-        ) from error
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     return tokenizer
@@ -310,12 +316,8 @@ def context_length(folder: Path) -> int:
     """
     from transformers import AutoConfig
 
-    try:
+    with loading(f"The configuration in {folder}"):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # They have no narrower class in common.
-        raise GeneratorError(
-            f"The configuration in {folder} can't be loaded ({first_line(error)})."
-        ) from error
     own = getattr(config.get_text_config(), "max_position_embeddings", None)
     if own is None:
         raise GeneratorError(

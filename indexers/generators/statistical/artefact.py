@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.optimize import minimize
@@ -38,10 +38,6 @@ from indexers.generators.statistical.ranking.ranker import Ranker
 from indexers.generators.statistical.ranking.text_index import TextIndex, item_text
 from indexers.generators.statistical.ranking.training_queries import TrainingQueries
 from indexers.text import CodeIndex, phrases
-
-if TYPE_CHECKING:
-    from indexers.generators.statistical.judge_evidence import JudgeEvidence
-    from indexers.generators.statistical.stacking import Stack
 
 MAX_NAMED, MIN_DIGITS, BEGUN = 20, 3, 0.75
 """Items that a part number means at most, digits that it has at least ("rush hour 2" is none), and
@@ -129,6 +125,26 @@ class Spelled:
     value: float
 
 
+class Evidence(Protocol):
+    """Changes the p of a query's candidates, or adds some (`judge_evidence`, `stacking`)."""
+
+    def __call__(self, query: Query, items: Ints, p: Floats) -> tuple[Ints, Floats]: ...
+
+
+class PairEvidence(Evidence, Protocol):
+    """Evidence of earlier pairs: queries for which they retrieve something have a multiplier and a
+    calibration of their own.
+    """
+
+    @property
+    def multiplier(self) -> float: ...
+    @property
+    def calibration(self) -> Calibration: ...
+    @property
+    def lineage(self) -> dict[str, object]: ...
+    def retrieved(self, query: Query) -> Sequence[Ints]: ...
+
+
 @dataclass
 class Artefact:
     """A fitted ranker, an item index, and the rules that turn the ranker's results into keywords.
@@ -139,8 +155,7 @@ class Artefact:
         relevance: 0/1, (training queries, items).
         item_ids: ids, in the order of the rows of `index`.
         judged: what a judge said of known queries; None without one.
-        stack: earlier pairs as evidence; None where there are none, or they gain nothing. Queries
-            for which they retrieve something have a multiplier and a calibration of their own.
+        stack: earlier pairs as evidence; None where there are none, or they gain nothing.
     """
 
     index: TextIndex
@@ -151,8 +166,8 @@ class Artefact:
     item_ids: Sequence[str]
     digests: Sequence[str]
     facts: Mapping[str, Any]
-    judged: JudgeEvidence | None = None
-    stack: Stack | None = None
+    judged: Evidence | None = None
+    stack: PairEvidence | None = None
 
     def changed(self, **parts: object) -> Artefact:
         """A copy with some parts replaced. What has been computed already is kept."""
@@ -317,7 +332,7 @@ class Artefact:
             ),
         )
 
-    def _scale(self, query: Query) -> Stack | Artefact:
+    def _scale(self, query: Query) -> PairEvidence | Artefact:
         """What has the multiplier and the calibration of a query."""
         return self.stack if self.stack and self.stack.retrieved(query) else self
 

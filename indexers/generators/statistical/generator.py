@@ -390,7 +390,8 @@ class KeptFit(Statistical):
         """The fit, with the items of today and their keywords in the item snapshot."""
         from indexers.generators.statistical.new_items import joined, unseen, with_keywords
 
-        items, snapshot = unseen(self._fitted, self._dataset.items), self._mirror(0)
+        items = unseen(self._fitted, self._dataset.items)
+        snapshot = self._mirrors()[0] if self._pair[0] else None
         if self._only_queries and snapshot is not None:
             items = [item for item in items if snapshot.ids.find(item.id) >= 0]
         artefact = joined(self._fitted, items, self._cold) if items else self._fitted
@@ -416,12 +417,11 @@ class KeptFit(Statistical):
             save_cold(cold, store)
         return cold
 
-    def _mirror(self, side: int) -> Mirror | None:
+    def _mirrors(self) -> list[Mirror]:
         from cogr.snapshots import open_snapshot
         from indexers.backends.memory import mirror_of
 
-        id_ = self._pair[side]
-        return None if id_ is None else mirror_of(open_snapshot(self._store, id_))
+        return [mirror_of(open_snapshot(self._store, id_)) for id_ in self._pair if id_]
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         asked = list(requests)
@@ -437,12 +437,12 @@ class KeptFit(Statistical):
     def _chosen(self, items: list[Item]) -> dict[str, list[str]]:
         from indexers.generators.statistical.new_items import chosen, unseen
 
-        mirrors = (self._mirror(0), self._mirror(1))
         fresh = unseen(self._fitted, items)
-        if mirrors[0] is None or mirrors[1] is None or not fresh:
+        if not all(self._pair) or not fresh:
             return {}
         judge = None if self._judge is None else self._on_new_items
-        return chosen(self._fitted, self._cold, fresh, (mirrors[0], mirrors[1]), judge)
+        own, queries = self._mirrors()
+        return chosen(self._fitted, self._cold, fresh, (own, queries), judge)
 
     def gaining(self, ids: Collection[str]) -> frozenset[str]:
         """Ids of the known queries that other keywords serve better, now that these items have
@@ -450,11 +450,11 @@ class KeptFit(Statistical):
         """
         from indexers.generators.statistical.new_items import gaining, unseen
 
-        mirrors = (self._mirror(0), self._mirror(1))
         items = [item for item in unseen(self._fitted, self._dataset.items) if item.id in ids]
-        if mirrors[0] is None or mirrors[1] is None or not items:
+        if not all(self._pair) or not items:
             return frozenset()
-        return gaining(self.artefact, items, (mirrors[0], mirrors[1]))
+        own, queries = self._mirrors()
+        return gaining(self.artefact, items, (own, queries))
 
     def _on_new_items(self, artefact: Artefact, queries: Sequence[Query], items: Ints) -> Artefact:
         judged = self.with_judge(artefact, queries, items)

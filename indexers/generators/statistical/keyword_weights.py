@@ -10,6 +10,7 @@ its F1: `keyword_selection` decides which items a query retrieves.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -49,19 +50,19 @@ _ROWS = 1000
 """Most items that weights are fitted to: the most probable ones of larger sets."""
 
 
+@dataclass
 class ScoredIndex:
     """The items' keywords with the scores that BM25 gives them in a search of these items.
 
-    Args:
+    Attributes:
         ownership: every item's keywords, its own text among them.
         usable: the keywords that a completion can write, with the same owners.
         unreadable: whether each keyword is unreadable (`ItemKeywords.costs`) and so may not order.
     """
 
-    def __init__(
-        self, ownership: Ownership, usable: Ownership, unreadable: NDArray[np.bool_]
-    ) -> None:
-        self.ownership, self.usable, self.unreadable = ownership, usable, unreadable
+    ownership: Ownership
+    usable: Ownership
+    unreadable: NDArray[np.bool_]
 
     @cached_property
     def _gains(self) -> Floats64:

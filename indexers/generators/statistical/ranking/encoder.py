@@ -28,7 +28,7 @@ from cogr.errors import GeneratorError, MissingExtraError, ServiceError
 from cogr.records import Item
 from cogr.store import Store, file_sha256
 from indexers.generators import batched
-from indexers.generators.model_folders import first_line, model_folder, read_json
+from indexers.generators.model_folders import first_line, loading, model_folder, read_json
 from indexers.generators.statistical.ranking.matrices import Floats, unit
 
 _FOLDER = "encoded"
@@ -230,16 +230,12 @@ def _read_onnx(folder: Path) -> tuple[Any, Any]:
             f"The encoder {folder} does not take the mean of its tokens; use one that does, such "
             f"as {MINILM}, or remove its folder onnx and install cogr[encoder]."
         )
-    try:
+    with loading(f"The encoder in {folder}"):
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         options = SessionOptions()
         # A query's few tokens gain nothing by more, which wait for one another on a busy machine.
         options.intra_op_num_threads = 1
         session = InferenceSession(folder / ONNX_FILE, options, ["CPUExecutionProvider"])
-    except Exception as error:  # They have no narrower class in common.
-        raise GeneratorError(
-            f"The encoder in {folder} can't be loaded: {first_line(error)}"
-        ) from error
     tokenizer.enable_truncation(MAX_TOKENS)
     tokenizer.enable_padding()
     return tokenizer, session

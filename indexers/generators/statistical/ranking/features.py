@@ -36,7 +36,6 @@ from indexers.generators.statistical.ranking.text_index import QueryBatch, TextI
 from indexers.generators.statistical.ranking.training_queries import (
     NEAREST,
     TrainingQueries,
-    near,
 )
 
 _VOTES = ("vote_grams", "vote_bm25", "vote_feedback", "vote_term", "vote_latent", "vote_found")
@@ -244,7 +243,7 @@ def _encoded(
     for others, vote, most in zip(
         (sources.encoded, sources.found_encoded), ENCODED_VOTES, ENCODED_QUERY_FEATURES, strict=True
     ):
-        similar = near(points, others, batch.own)
+        similar = _near(points, others, batch.own)
         pair[vote], query[most] = sources.vote(similar, NEAREST, 6), row_max(similar)
     seed = pair["bm25"] + pair["feedback"] + 2 * pair["vote_bm25"] + 2 * pair[ENCODED_VOTES[1]]
     pair["near_encoded"] = index.nearest_encoded(points, DEPTH_OF_FEW)
@@ -295,6 +294,16 @@ def _near_text(index: TextIndex, batch: QueryBatch, row: Ints, item: Ints) -> di
     }
 
 
+def _near(points: Floats, others: Floats, own: Ints) -> Csr:
+    """Cosine of queries' points with the `NEAREST` of the training queries' points `others`, (b,
+    training queries).
+    """
+    cosines = points @ others.T
+    trained = np.flatnonzero(own >= 0)
+    cosines[trained, own[trained]] = 0
+    return top_dense(cosines, NEAREST)
+
+
 def unit_terms(index: TextIndex, batch: QueryBatch) -> Csr:
     """Terms of queries by idf, rows of length 1."""
     return unit_rows(scale_columns(batch.terms, index.idf))
@@ -325,8 +334,8 @@ def _votes(
         "vote_bm25": sources.vote(overlap, 20, 2),
         "vote_feedback": sources.vote(overlap_feedback, 20, 2),
         "vote_term": sources.term_vote(batch),
-        "vote_latent": sources.vote(near(points, sources.points, own), NEAREST, 4),
-        "vote_found": sources.vote(near(points, sources.found_points, own), NEAREST, 4),
+        "vote_latent": sources.vote(_near(points, sources.points, own), NEAREST, 4),
+        "vote_found": sources.vote(_near(points, sources.found_points, own), NEAREST, 4),
     }
     query |= {"most_similar": row_max(similar), "most_overlap": row_max(overlap)}
 

@@ -25,7 +25,6 @@ from indexers.generators.statistical.ranking.matrices import (
     row_sums,
     scale_columns,
     scale_rows,
-    top_dense,
     top_rows,
     unit,
     unit_rows,
@@ -213,13 +212,3 @@ def _without_own(similarity: Csr, own: Ints) -> Csr:
     return with_data(
         similarity, np.where(similarity.indices == own[row_of(similarity)], 0, similarity.data)
     )
-
-
-def near(points: Floats, others: Floats, own: Ints) -> Csr:
-    """Cosine of queries' points with the `NEAREST` of the training queries' points `others`, (b,
-    training queries).
-    """
-    cosines = points @ others.T
-    trained = np.flatnonzero(own >= 0)
-    cosines[trained, own[trained]] = 0
-    return top_dense(cosines, NEAREST)
