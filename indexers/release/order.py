@@ -283,7 +283,11 @@ def release(
             verdict = check_gate(workspace, going, serving, held_out, say)
         with _turn(place, changes, f"publish of {' and '.join(going)}", say) as lease:
             history, now = place.look()
-            if again := place.lost() or (now != seen and _meanwhile(now, history)):
+            again = place.lost()
+            if now != seen and not again:
+                serves = _spoken(now, history)
+                again = f"What serves has changed meanwhile ({serves}): it is compared again."
+            if again:
                 say(again)
                 continue
             check_lease()
@@ -304,10 +308,6 @@ def _turn(place: Destination, changes: Mapping[str, str], doing: str, say: Say) 
     kind = lease_to_switch(place.catalogue)
     with place.prepared(changes, say), awaited_lease(place.store, kind, doing, say) as lease:
         yield lease
-
-
-def _meanwhile(state: ServingState, history: History) -> str:
-    return f"What serves has changed meanwhile ({_spoken(state, history)}): it is compared again."
 
 
 def roll_back(

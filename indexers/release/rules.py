@@ -275,30 +275,23 @@ def with_rules(
         made += [new.id] if id_ in ids or new.id != id_ else []
     say(f"{len(rules.rules)} rules of {path}: {' and '.join(made)}")
     if items := bases.get("item"):
-        _say_effects(effects(rules, items, bases.get("query")), say)
+        _say_effects(rules, items, bases.get("query"), say)
     return made
 
 
-def _say_effects(moved: Sequence[tuple[Rule, int]], say: Say) -> None:
+def _say_effects(rules: Rules, items: Snapshot, queries: Snapshot | None, say: Say) -> None:
+    """Say how many items each rule moves: into what a query finds, out of it or to its top; or how
+    many items get or lose its keyword. The snapshots are those without rules.
+    """
+    opened, wanted = Opened(items), {rule.query for rule in rules.rules}
+    asked = queries.rows() if queries else ()
+    rows = {key: row for row in asked if (key := row.key) in wanted}
+    moved = [(rule, len(_moved(rule, opened, rows))) for rule in rules.rules]
     for rule, count in moved[:_SAID]:
         say(f"{rule}: {count:,} items")
     if idle := [str(rule) for rule, count in moved if not count]:
         more = f" and {len(idle) - _SAID} more" if len(idle) > _SAID else ""
         say(f"Warning: {len(idle)} rules move no item: {'; '.join(idle[:_SAID])}{more}.")
-
-
-def effects(rules: Rules, items: Snapshot, queries: Snapshot | None) -> list[tuple[Rule, int]]:
-    """Each rule with how many items it moves: into what a query finds, out of it or to its top; or
-    how many items get or lose its keyword.
-
-    Args:
-        items, queries: without rules.
-    """
-    opened, rows = Opened(items), dict[str, Row]()
-    wanted = {rule.query for rule in rules.rules}
-    if queries is not None:
-        rows = {key: row for row in queries.rows() if (key := row.key) in wanted}
-    return [(rule, len(_moved(rule, opened, rows))) for rule in rules.rules]
 
 
 def _moved(rule: Rule, items: Opened, rows: Mapping[str, Row]) -> BitMap:

@@ -267,7 +267,7 @@ def fill(cluster: Cluster, target: Target, fields: Sequence[str], mirror: Mirror
     gone = [one for one, count in holders(cluster, target, old).items() if count]
     for _ in range(SWEEPS):
         refresh(cluster, index)
-        changes = _changes(cluster, target, name, mirror)
+        changes = _wrong(cluster, target, name, mirror, held=False)
         written = merge_into_documents(cluster, index, changes, gone)
         if not written:
             return done
@@ -293,16 +293,6 @@ def holders(cluster: Cluster, target: Target, fields: Sequence[str]) -> dict[str
     return {one: bucket["doc_count"] for one, bucket in buckets.items()}
 
 
-def _changes(
-    cluster: Cluster, target: Target, name: str, mirror: Mirror
-) -> Iterator[tuple[Mapping[str, Any], Document]]:
-    lacking = {"bool": {"must_not": {"exists": {"field": name}}}}
-    for hit in scroll(cluster, target.index, lacking, **target.wanted):
-        place = mirror.ids.find(target.item_of(hit))
-        if place >= 0 and (keywords := mirror.keywords_of(place)):
-            yield hit, {name: list(keywords)}
-
-
 def mend(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> int:
     """Write the keywords of documents anew that have others, such as of the item that they were of
     before, and remove those of documents that are no item's. Returns how many were written.
@@ -314,13 +304,24 @@ def mend(cluster: Cluster, target: Target, name: str, mirror: Mirror) -> int:
 
 
 def _wrong(
-    cluster: Cluster, target: Target, name: str, mirror: Mirror, *, known: bool = True
+    cluster: Cluster,
+    target: Target,
+    name: str,
+    mirror: Mirror,
+    *,
+    held: bool = True,
+    known: bool = True,
 ) -> Iterator[tuple[Mapping[str, Any], Document]]:
-    held = {"exists": {"field": name}}
-    for hit in scroll(cluster, target.index, held, _source=[name], **target.wanted):
+    """Of the documents that have the field, or lack it, those that should have other keywords; or
+    not `known`: those that should have none.
+    """
+    exists = {"exists": {"field": name}}
+    query = exists if held else {"bool": {"must_not": exists}}
+    shown = [name] if held else False
+    for hit in scroll(cluster, target.index, query, _source=shown, **target.wanted):
         place = mirror.ids.find(target.item_of(hit))
         keywords = list(mirror.keywords_of(place)) if place >= 0 else []
-        if hit["_source"].get(name) != keywords and bool(keywords) == known:
+        if hit.get("_source", {}).get(name) != keywords and bool(keywords) == known:
             yield hit, {name: keywords} if known else {}
 
 

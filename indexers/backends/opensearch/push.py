@@ -333,10 +333,6 @@ _READ_ALIKE = ("fields", "text_analyzer", "search_text")
 """What of the `_meta` says how an index reads its documents."""
 
 
-class _CopyError(Exception):
-    """Why a snapshot can't be pushed by difference."""
-
-
 def _copy_and_change(
     cluster: Cluster, base: Snapshot, snapshot: Snapshot, meta: _Meta
 ) -> int | None:
@@ -355,7 +351,7 @@ def _copy_and_change(
         _clone(cluster, draft, name, {})
         merge(cluster, name)
         check_count(cluster, name, snapshot)
-    except (_CopyError, CheckFailedError) as why:
+    except CogrError as why:
         _log.info("no push by difference: %s", why)
         remove_index(cluster, name)
         return None
@@ -397,7 +393,7 @@ def _changes(base: Snapshot, snapshot: Snapshot) -> Iterator[tuple[str, Document
     changes, kept = differences(base, snapshot), texts_of(snapshot)
     while some := list(islice(changes, _FIRST)):
         if (left := left - len(some)) < 0:
-            raise _CopyError(f"more than {LARGEST_SHARE:.0%} of {snapshot.id} differs")
+            raise CheckFailedError(f"more than {LARGEST_SHARE:.0%} of {snapshot.id} differs")
         rows = (one.after for one in some if one.after)
         written = dict(documents_of(rows, snapshot.side, kept))
         yield from ((one.id, written.get(one.id)) for one in some)
@@ -406,8 +402,5 @@ def _changes(base: Snapshot, snapshot: Snapshot) -> Iterator[tuple[str, Document
 def _clone(cluster: Cluster, source: str, target: str, settings: dict[str, Any]) -> None:
     body = {"settings": {"index": {"number_of_replicas": 0, **settings}}}
     path, doing = f"/{source}/{CLONE}/{target}", f"cloning the index {source}"
-    try:
-        cluster.call("POST", path, body=body, doing=doing, exists_ok=True)
-        cluster.call("GET", f"/_cluster/health/{target}", params=_READY, doing=doing)
-    except CogrError as error:
-        raise _CopyError(str(error)) from error
+    cluster.call("POST", path, body=body, doing=doing, exists_ok=True)
+    cluster.call("GET", f"/_cluster/health/{target}", params=_READY, doing=doing)

@@ -1,4 +1,6 @@
-"""Verification document by document: every difference ends it, and nothing switches then."""
+"""Verification, document by document and score by score: every difference ends it, and nothing
+switches then.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,11 @@ import pytest
 from cogr.errors import CheckFailedError
 from cogr.matching.mirror import Mirror
 from cogr.settings.serving import OpenSearchSettings
+from cogr.snapshots import Row
 from cogr.store import Store
+from indexers.backends.opensearch import search
 from tests.commands import Command
-from tests.indexers.backends.backend_worlds import SHOP, random_world
+from tests.indexers.backends.backend_worlds import SHOP, random_queries, random_world
 from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.shops import frozen
 
@@ -94,3 +98,43 @@ def test_a_side_that_is_gone_is_red_and_the_printed_command_brings_it_back(
         assert cogr_index(*command.split()[1:]).status == 0
         assert json.loads(store.read("memory/serving.json")) == whole
         assert cogr_index("verify").status == 0
+
+
+def test_paging_gives_what_one_page_gives(
+    opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = random_world(300)
+    snapshot = frozen(Store(tmp_path), "item", rows)
+    keywords = random_queries(rows, 1, 31)[0] + random_queries(rows, 1, 31, seed=2)[0]
+    with backend_of(opensearch, snapshot.store, 3) as backend:
+        backend.push(snapshot)
+        whole = backend.retrieved(keywords, snapshot=snapshot.id)
+        assert whole.total > 60
+        for page in (1 + whole.total // 3, whole.total, 7):
+            monkeypatch.setattr(search, "_PAGE", page)
+            assert backend.retrieved(keywords, snapshot=snapshot.id) == whole
+
+
+def test_verification_names_the_first_rank_that_differs(
+    opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = random_world(100)
+    store = Store(tmp_path)
+    snapshot = frozen(store, "item", rows)
+    # One keyword more somewhere changes df and avgdl, and so every score, but not the documents
+    # that are compared.
+    other = frozen(store, "item", [Row("a", "a", (rows[0].keywords[0], "another keyword")), *rows])
+    with backend_of(opensearch, store) as backend:
+        backend.push(snapshot)
+        monkeypatch.setattr(
+            "indexers.backends.opensearch.backend.mirror_of", lambda *_: Mirror.build(other)
+        )
+        keywords = [rows[0].keywords[1]]
+        with pytest.raises(CheckFailedError, match="rank 1 .* mirror"):
+            backend.verify(snapshot, [keywords])
+        keywords = [rows[0].keywords[0]]
+        with pytest.raises(CheckFailedError, match="[0-9]+ for .* mirror [0-9]+"):
+            backend.verify(snapshot, [keywords])
+        assert not backend.list()[0].serving
+        with pytest.raises(CheckFailedError, match="verification"):
+            backend.publish({"item": snapshot.id})

@@ -1,5 +1,5 @@
 """The connection: what is refused before and at the first contact, what an error says, how requests
-are signed.
+are signed; how bulk requests are cut, and how little is held at once.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ import asyncio
 import datetime
 import ipaddress
 import json
-import re
 import ssl
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,9 @@ from cryptography.x509.oid import NameOID
 from opensearchpy import TransportError
 from pydantic import SecretStr, ValidationError
 
-from cogr.errors import MissingExtraError, ServiceError, SettingsError
+from cogr.errors import MissingExtraError, ServiceError, SettingsError, UserError
 from cogr.settings.serving import OpenSearchSettings
-from indexers.backends.opensearch import client
+from indexers.backends.opensearch import client, push
 from indexers.backends.opensearch.client import Cluster, Refusal, connect_async, service_error
 from tests.web_server import Answer, Request, serve
 
@@ -127,25 +128,6 @@ def test_settings_that_can_not_work_are_refused_before_anything_is_sent(
     with pytest.raises((SettingsError, ValidationError), match=says) as error:
         Cluster(OpenSearchSettings(**settings))
     assert "secret" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("refusal", "says"),
-    [
-        (Refusal(403, "index_create_block_exception", "FORBIDDEN/10"), "is blocked: FORBIDDEN/10"),
-        (Refusal(404, "", "alias [x] missing"), "run the same command again"),
-        (Refusal(413), "raise its limit, or that of a proxy before it"),
-        (Refusal(400, "mapper_exception", "failed"), "status 400: mapper_exception failed"),
-    ],
-)
-def test_every_refusal_is_one_sentence_with_the_address_and_a_way_on(
-    refusal: Refusal, says: str
-) -> None:
-    error = service_error(refusal, "http://host:9200", "doing it")
-    assert error.exit_status == (2 if refusal.status == 400 else 3)
-    assert str(error).startswith("OpenSearch at http://host:9200 ")
-    assert "(doing it)" in str(error)
-    assert re.search(says, str(error))
 
 
 def test_blocks_stay_and_overloads_pass() -> None:
@@ -283,3 +265,54 @@ def test_aws_without_its_extra_or_credentials_says_so(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(MissingExtraError, match=r"cogr\[s3\]"):
         Cluster(settings)
+
+
+# Bulk requests
+
+
+@pytest.mark.parametrize(("limit", "most"), [("CHUNK_DOCUMENTS", 10), ("CHUNK_BYTES", 400)])
+def test_a_slow_cluster_slows_the_reader_down(
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
+    """Nothing piles up: at any moment at most a few chunks have been read that were not written."""
+    read = written = most_ahead = 0
+    lock = threading.Lock()
+
+    def documents() -> Iterator[tuple[str, dict[str, Any]]]:
+        nonlocal read, most_ahead
+        for number in range(400):
+            with lock:
+                read += 1
+                most_ahead = max(most_ahead, read - written)
+            yield str(number), {"text": "x"}
+
+    def slow(request: Request) -> Answer:
+        nonlocal written
+        time.sleep(0.005)
+        assert len(request.body) <= 400
+        with lock:
+            written += request.body.count(b'"create"')
+        return 200, b'{"errors": false}'
+
+    with serve(slow) as url:
+        monkeypatch.setattr(push, limit, most)
+        settings = OpenSearchSettings(url=url)
+        assert push.write_documents(Cluster(settings), "x", documents()) == 400
+    assert written == 400
+    # Two chunks on their way, one waiting for a thread, one being filled, one handed over; of ten
+    # or eleven documents.
+    assert most_ahead <= 11 * (2 + 3)
+
+
+def test_one_refused_document_ends_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = {"type": "strict_dynamic_mapping_exception", "reason": "mapping set to strict"}
+    items = {
+        "errors": True,
+        "items": [{"create": {"status": 201}}, {"create": {"status": 400, "error": error}}],
+    }
+    with serve(lambda _: (200, json.dumps(items).encode())) as url:
+        monkeypatch.setattr(push, "CHUNK_DOCUMENTS", 2)
+        cluster = Cluster(OpenSearchSettings(url=url))
+        documents = ((str(number), {"text": "x"}) for number in range(100))
+        with pytest.raises(UserError, match="strict_dynamic_mapping_exception"):
+            push.write_documents(cluster, "x", documents)

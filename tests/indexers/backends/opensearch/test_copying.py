@@ -8,7 +8,6 @@ import dataclasses
 import uuid
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -99,24 +98,14 @@ def test_a_block_on_the_parents_index_is_no_block_of_its_clone(
             backend.cluster.call("PUT", place, body={f"index.blocks.{block}": None}, doing=doing)
 
 
-@pytest.mark.server
-@pytest.mark.parametrize(
-    ("settings", "source"),
-    [
-        ({}, {"includes": ["text"]}),
-        ({"index.hidden": True}, {"enabled": False, "excludes": ["*"]}),
-    ],
-)
 def test_a_template_of_the_cluster_hides_nothing(
-    opensearch: OpenSearchSettings,
-    tmp_path: Path,
-    settings: dict[str, bool],
-    source: dict[str, Any],
+    opensearch: OpenSearchSettings, tmp_path: Path
 ) -> None:
     first, second = worlds(Store(tmp_path), 200)
     with backend_of(opensearch, first.store) as backend:
         name, doing = f"/_index_template/{backend.prefix}", "meddling"
-        template = {"settings": settings, "mappings": {"_source": source}}
+        source = {"enabled": False, "excludes": ["*"]}
+        template = {"settings": {"index.hidden": True}, "mappings": {"_source": source}}
         body = {"index_patterns": [f"{backend.prefix}-*"], "template": template}
         backend.cluster.call("PUT", name, body=body, doing=doing)
         try:
@@ -127,10 +116,8 @@ def test_a_template_of_the_cluster_hides_nothing(
             assert [one.snapshot for one in backend.list()] == [second.id]
         finally:
             backend.cluster.call("DELETE", name, doing=doing)
-            backend.cluster.call("DELETE", f"/{backend.prefix}-*", doing=doing, params=ALSO_HIDDEN)
-
-
-ALSO_HIDDEN = {"expand_wildcards": "open,hidden"}
+            hidden = {"expand_wildcards": "open,hidden"}
+            backend.cluster.call("DELETE", f"/{backend.prefix}-*", doing=doing, params=hidden)
 
 
 def test_a_push_that_died_before_its_merge_goes_on(

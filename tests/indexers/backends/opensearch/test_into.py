@@ -5,7 +5,7 @@ fields can go.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import sleep
@@ -26,8 +26,7 @@ from indexers.backends.opensearch.foreign_field import Coverage, field_of, open_
 from indexers.backends.opensearch.indexes import merge
 from indexers.backends.opensearch.search import query_body
 from indexers.release import external
-from indexers.release.external import ForeignIndex
-from indexers.release.history import History
+from indexers.release.external import ForeignIndex, Merged
 from indexers.workspace import Workspace
 from tests.commands import Command, Ended
 from tests.indexers.backends.backend_worlds import SHOP, random_queries, random_world
@@ -78,6 +77,14 @@ class Products:
         """What clients find by the field alias, best first."""
         found = self.hits(query=query_body(keywords, "cogr_keywords"))
         return {hit["_id"]: hit["_score"] for hit in found}
+
+    def holding(self, rows: Sequence[Row], *others: str) -> Snapshot:
+        """A snapshot of items that have a document each, as have some others."""
+        self.add([*(row.id for row in rows), *others])
+        return frozen(self.workspace.store, "item", rows)
+
+    def publish(self, *snapshots: Snapshot, gate: bool = True) -> Merged:
+        return self.place().publish([one.id for one in snapshots], print, gate=gate)
 
     def place(self, name: str = "") -> ForeignIndex:
         return ForeignIndex(self.workspace.into(name or self.alias))
@@ -130,7 +137,7 @@ def test_nothing_that_the_team_writes_is_lost(
     writer = threading.Thread(target=writes_all_the_while)
     writer.start()
     try:
-        merged = products.place().publish([snapshot.id], lambda _: None)
+        merged = products.publish(snapshot)
     finally:
         done.set()
         writer.join()
@@ -147,7 +154,7 @@ def test_nothing_that_the_team_writes_is_lost(
         keywords = [*mirror.keywords_of(id_)] if id_ in rows else []
         assert document.get(merged.field, []) == keywords
     # Done is done: nothing is written twice.
-    assert products.place().publish([snapshot.id], lambda _: None).written == 0
+    assert products.publish(snapshot).written == 0
 
 
 @pytest.mark.parametrize("replaced", [1, 20])
@@ -155,8 +162,7 @@ def test_a_team_that_replaces_documents_all_the_time_stops_a_publish_only_where_
     products: Products, monkeypatch: pytest.MonkeyPatch, replaced: int
 ) -> None:
     ids = [f"i{n}" for n in range(40)]
-    snapshot = frozen(products.workspace.store, "item", [Row(id_, id_, ("oak",)) for id_ in ids])
-    products.add(ids)
+    snapshot = products.holding([Row(id_, id_, ("oak",)) for id_ in ids])
     real: Callable[..., int] = foreign_field.merge_into_documents
 
     def and_they_replace(*given: Any) -> int:
@@ -167,18 +173,17 @@ def test_a_team_that_replaces_documents_all_the_time_stops_a_publish_only_where_
     monkeypatch.setattr(foreign_field, "merge_into_documents", and_they_replace)
     if replaced > 1:
         with pytest.raises(CheckFailedError, match="20 documents .* still lacked the field"):
-            products.place().publish([snapshot.id], lambda _: None)
+            products.publish(snapshot)
         return
-    coverage = products.place().publish([snapshot.id], lambda _: None).coverage
+    coverage = products.publish(snapshot).coverage
     assert (coverage.covered, coverage.lacking) == (39, 1)
     assert set(products.search("oak")) == {*ids[1:]}
 
 
 def test_scores_are_the_mirrors_once_deleted_versions_are_merged_away(products: Products) -> None:
     rows = [*SHOP, *random_world(100)]
-    snapshot = frozen(products.workspace.store, "item", rows)
-    products.add([*ids_of(snapshot), "unknown"])
-    products.place().publish([snapshot.id], lambda _: None)
+    snapshot = products.holding(rows, "unknown")
+    products.publish(snapshot)
     merge(products.cluster, products.index)
     mirror = Mirror.build(snapshot)
     for keywords in [*random_queries(rows, 8, 20), list(SHOP[4].keywords)]:
@@ -190,10 +195,7 @@ def test_scores_are_the_mirrors_once_deleted_versions_are_merged_away(products: 
 
 
 def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot = frozen(
-        products.workspace.store, "item", [row for row in random_world(120) if row.keywords]
-    )
-    products.add(ids_of(snapshot))
+    snapshot = products.holding([row for row in random_world(120) if row.keywords])
     real = foreign_field.scroll
 
     def dies(*given: Any, **wanted: Any) -> Iterator[dict[str, Any]]:
@@ -209,7 +211,7 @@ def test_a_fill_that_died_goes_on(products: Products, monkeypatch: pytest.Monkey
         place.publish([snapshot.id], lambda _: None)
     assert products.place().target.serving is None
     monkeypatch.undo()
-    done = products.place().publish([snapshot.id], lambda _: None).as_dict()
+    done = products.publish(snapshot).as_dict()
     assert 0 < done["written"] < snapshot.manifest.entities
     assert (done["unknown"], done["absent"]) == (0, 0)
 
@@ -218,10 +220,9 @@ def test_switching_rolling_back_and_leaving_old_fields_out(
     products: Products, cogr_index: Command
 ) -> None:
     store = products.workspace.store
-    old = frozen(store, "item", SHOP[:3])
+    old = products.holding(SHOP[:3])
     new = frozen(store, "item", [replace(SHOP[0], keywords=("divan",)), *SHOP[1:3]], round_=1)
     newest = frozen(store, "item", [replace(SHOP[0], keywords=("settee",)), *SHOP[1:3]], round_=2)
-    products.add(ids_of(old))
     flags = ("--into", products.alias, *flags_of(products.cluster.settings), "--json")
 
     def published(snapshot: Snapshot) -> dict[str, Any]:
@@ -257,17 +258,15 @@ def test_switching_rolling_back_and_leaving_old_fields_out(
 def items_and_queries(products: Products) -> list[str]:
     """What serves."""
     place = products.place()
-    state = place.state(History(products.workspace.store, place.catalogue))
-    return [str(id_) for id_ in place.pair(state).values()]
+    return [str(id_) for id_ in place.pair(place.look()[1]).values()]
 
 
 def test_queries_and_field_have_one_history_and_one_file_of_rules(
     products: Products, cogr_index: Command, tmp_path: Path
 ) -> None:
     store, own = products.workspace.store, flags_of(products.cluster.settings)
-    items = frozen(store, "item", SHOP[:3])
+    items = products.holding(SHOP[:3])
     queries = frozen(store, "query", [Row("q", "a seat", ("couch",))])
-    products.add(ids_of(items))
     file, into = tmp_path / "rules.csv", ("--into", products.alias)
 
     def ruled(*rows: str) -> None:
@@ -281,8 +280,7 @@ def test_queries_and_field_have_one_history_and_one_file_of_rules(
 
     def serves() -> tuple[set[str], set[str]]:
         """The rules' words that searches find: of the field's items, of the queries."""
-        workspace = products.workspace
-        state = products.place().state(History(store, workspace.backend.catalogue))
+        _, state = products.place().look()
         rows = [open_snapshot(store, str(state["query"])).rows()]
         found = {word for some in rows for row in some for word in row.keywords}
         return {w for w in ("one", "two", "three") if products.search(w)}, found - {"couch"}
@@ -381,8 +379,7 @@ def test_two_that_fill_one_index_wait_for_one_another(
 def test_a_publish_is_refused_where_the_alias_moves_meanwhile(
     products: Products, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    snapshot = frozen(products.workspace.store, "item", SHOP[:3])
-    products.add(ids_of(snapshot))
+    snapshot = products.holding(SHOP[:3])
     real, new = external.compare_field, f"{products.index}-new"
 
     def moved_meanwhile(*given: Any) -> Coverage:
@@ -400,17 +397,16 @@ def test_a_publish_is_refused_where_the_alias_moves_meanwhile(
 
     monkeypatch.setattr(external, "compare_field", moved_meanwhile)
     with pytest.raises(UserError, match=new):
-        products.place().publish([snapshot.id], lambda _: None)
-    assert products.place().publish([snapshot.id], lambda _: None).index == new
+        products.publish(snapshot)
+    assert products.publish(snapshot).index == new
     assert [*products.search("oak")] == ["a-2"]
 
 
 def test_a_refused_publish_changes_nothing_and_values_of_others_are_mended(
     products: Products,
 ) -> None:
-    snapshot = frozen(products.workspace.store, "item", SHOP[:3])
-    products.add([*ids_of(snapshot), "nobody's"])
-    products.place().publish([snapshot.id], lambda _: None)
+    snapshot = products.holding(SHOP[:3], "nobody's")
+    products.publish(snapshot)
     field, said = field_of("cogr_keywords", snapshot.id), list[str]()
     for id_ in ("a-1", quote("nobody's")):
         path, body = f"/{products.alias}/_update/{id_}", {"doc": {field: ["meddled"]}}
@@ -422,14 +418,14 @@ def test_a_refused_publish_changes_nothing_and_values_of_others_are_mended(
     assert [*products.search("couch")] == ["a-1"]
     other = frozen(products.workspace.store, "item", SHOP[1:3], round_=1)
     with pytest.raises(CheckFailedError, match="gate"):
-        products.place().publish([other.id], lambda _: None)
+        products.publish(other)
     settings = products.workspace.settings
     with proxy_to(products.cluster.url) as proxy:
         proxy.faults.append(Fault("PUT", "_mapping", (403, b"{}")))
         there = settings.opensearch.model_copy(update={"url": proxy.url})
         products.workspace = Workspace(settings.model_copy(update={"opensearch": there}))
         with pytest.raises(ServiceError):
-            products.place().publish([other.id], lambda _: None, gate=False)
+            products.publish(other, gate=False)
     assert [*products.search("oak")] == ["a-2"]
 
 

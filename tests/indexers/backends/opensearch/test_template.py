@@ -198,14 +198,6 @@ def test_a_text_search_finds_beside_the_keywords_or_alone(shop: World) -> None:
     assert (named.pop("a-2"), set(map(str, named.values()))) == (None, {"['sofa']"})
 
 
-def test_a_publish_renews_it(shop: World) -> None:
-    stored, spoilt = f"/_scripts/{shop.name}", {"lang": "mustache", "source": "{}"}
-    shop.cluster.call("PUT", stored, body={"script": spoilt}, doing="spoiling")
-    search.install_template(shop.cluster, shop.cluster.settings.prefix)
-    found = shop.cluster.call("GET", stored, doing="looking")["script"]
-    assert found == {**spoilt, "source": search.template_source()}
-
-
 @pytest.mark.slow
 def test_texts_stay_texts(shop: World) -> None:
     """Whatever a keyword is, the request holds it as it is, and nothing else changes."""
