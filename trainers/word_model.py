@@ -18,7 +18,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from itertools import combinations, product
+from itertools import combinations
 
 from cogr.records import Dataset, Query
 from indexers.text import Analyser, join_words
@@ -30,8 +30,6 @@ _MIN_WEIGHT = 0.25
 _EM_STEPS = 15
 _CLOSE = 0.3
 _FEWEST_ITEMS = 3
-_SIBLING_SHARE = 0.6
-_SIBLING_CLOSE = 0.08
 _TRIES = 40
 
 
@@ -69,44 +67,15 @@ class WordModel:
         }
         return {word: weight for word, weight in weights.items() if weight > _MIN_WEIGHT}
 
-    def keywords(self, item_id: str, budget: int, seed: int = 0) -> tuple[str, ...]:
+    def keywords(self, item_id: str, budget: int) -> tuple[str, ...]:
         """Pairs of an item's words that matter, the heaviest first, spelled with the heavier word
         last: "nordic settee".
-
-        Many pairs are followed by a variant with words of the same meaning, so that a model that
-        learns from these sets also tries words that an item's own text lacks. The rewards decide
-        which of them are kept.
         """
-        draw = random.Random(f"{seed} {item_id}")
         known = [word for word in self._items[item_id] if word in self.weights]
-        said: list[str] = []
-        for pair in sorted(
+        pairs = sorted(
             combinations(known, 2), key=lambda pair: -self.weights[pair[0]] - self.weights[pair[1]]
-        ):
-            said.append(self._spell(pair))
-            if draw.random() < _SIBLING_SHARE:
-                said.append(self._spell(self._sibling(word, draw) for word in pair))
-        return tuple(dict.fromkeys(said))[:budget]
-
-    def _sibling(self, word: str, draw: random.Random) -> str:
-        siblings = self._siblings.get(word)
-        return draw.choices(list(siblings), list(siblings.values()))[0] if siblings else word
-
-    @cached_property
-    def _siblings(self) -> Mapping[str, _Weights]:
-        """Word of items -> other words into which the same query words are translated, at least
-        half as often; with these frequencies.
-        """
-        shared: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        for row in self.translations.values():
-            best = max(row.values(), default=1.0)
-            close = {to: share for to, share in row.items() if share >= _SIBLING_CLOSE * best}
-            for one, other in product(close, repeat=2):
-                shared[one][other] += close[one] * close[other]
-        return {
-            word: {to: s for to, s in row.items() if 2 * s >= row[word]}
-            for word, row in shared.items()
-        }
+        )
+        return tuple(dict.fromkeys(map(self._spell, pairs)))[:budget]
 
     def _spell(self, words: Iterable[str]) -> str:
         return join_words(sorted(words, key=lambda word: (self.weights[word], word)))

@@ -97,11 +97,6 @@ def killing_reward(world: World, id_: str, keywords: Sequence[str]) -> float:
     return query_reward(world, id_, keywords)
 
 
-def counting_reward(world: object, id_: str, keywords: Sequence[str]) -> float:
-    """A keyword is a point."""
-    return 0.1 * len(keywords)
-
-
 def interrupted_reward(world: object, id_: str, keywords: object) -> float:
     """A reward during which somebody presses Ctrl-C."""
     raise KeyboardInterrupt

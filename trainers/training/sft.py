@@ -130,8 +130,8 @@ def _first_sets(inputs: Inputs, source: ItemsFrom, base: str) -> Mapping[str, Se
     """S_i of algorithm 1, line 2."""
     dataset, budget = inputs.workspace.dataset, inputs.settings.sft.item_keywords
     if source == "labels":
-        words, seed = WordModel(dataset), inputs.settings.seed
-        return {item.id: words.keywords(item.id, budget, seed) for item in dataset.items}
+        words = WordModel(dataset)
+        return {item.id: words.keywords(item.id, budget) for item in dataset.items}
     build = Build("item", 0, base if source == "self" else None, source)
     barrier = inputs.run.folder("trainer") if source == "self" else None
     built = build_snapshot(inputs.workspace, build, barrier)

@@ -203,21 +203,20 @@ def test_a_state_that_is_damaged_is_not_gone_on_from(
         other.state()
 
 
-def saved_models(run: Run) -> tuple[str, str]:
-    """A model, and an adapter of it, as stages save them."""
+def write_model(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "model.safetensors").write_bytes(bytes(range(200)))
 
-    def model(folder: Path) -> None:
-        (folder / "config.json").write_text('{"model_type": "llama"}')
-        (folder / "model.safetensors").write_bytes(bytes(range(200)))
 
-    base = save_model(run, "r000-item", model)
+def saved_adapter(run: Run, base: str) -> str:
+    """An adapter of a model, as stages save it."""
 
-    def adapter(folder: Path) -> None:
-        named = {"base_model_name_or_path": f"../{Path(base).name}"}
-        (folder / "adapter_config.json").write_text(json.dumps(named))
+    def write(folder: Path) -> None:
+        (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
         (folder / "adapter_model.safetensors").write_bytes(bytes(range(100)))
 
-    return base, save_model(run, "r000-query", adapter)
+    return save_model(run, "r000-query", write)
 
 
 def test_targets_that_were_changed_are_not_trained_on(shop: Shop) -> None:
@@ -238,17 +237,8 @@ def test_a_base_from_outside_stays_the_one_that_the_run_began_with(
     shop: Shop, tmp_path: Path
 ) -> None:
     run, base = create(shop(), "main"), tmp_path / "hub-model"
-    base.mkdir()
-    (base / "config.json").write_text('{"model_type": "llama"}')
-    (base / "model.safetensors").write_bytes(bytes(range(200)))
-
-    def adapter(folder: Path) -> None:
-        (folder / "adapter_config.json").write_text(
-            json.dumps({"base_model_name_or_path": str(base)})
-        )
-        (folder / "adapter_model.safetensors").write_bytes(bytes(range(100)))
-
-    saved = save_model(run, "r000-query", adapter)
+    write_model(base)
+    saved = saved_adapter(run, str(base))
     made = StageRecord(name="targets", output=str(base), seconds=1, notes={"base": digest(base)})
     run.save(State().begun().with_stage(made))
     assert {base_folder(run, one).name for one in (saved, str(base))} == {
@@ -288,7 +278,8 @@ def test_a_model_whose_content_is_not_that_of_its_name_is_refused(
 ) -> None:
     workspace = shop()
     run = create(workspace, "main")
-    outputs = saved_models(run)
+    base = save_model(run, "r000-item", write_model)
+    outputs = base, saved_adapter(run, f"../{Path(base).name}")
     folders = [run.store.local(output) for output in outputs]
     assert [base_folder(run, output) for output in outputs] == folders
     damage(*folders)
