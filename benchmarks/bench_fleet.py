@@ -1,8 +1,8 @@
-"""What rebuilds on workers cost: two workers over one, a rebuild over the engine alone, the
-coordinator's memory by size.
+"""What rebuilds on workers cost: two workers over one, a rebuild over the engine alone. The
+coordinator's memory by size is bench_scale.py's.
 
-    python benchmarks/bench_fleet.py [--part workers,engine,memory] [--entities 1200] [--prompts 96]
-        [--sizes 10000 1000000] [--quick] [--json]
+    python benchmarks/bench_fleet.py [--part workers,engine] [--entities 1200] [--prompts 96]
+        [--quick] [--json]
 
 workers: an endpoint that takes 0.1 s for any request, four at once a worker (generator `openai`):
     entities a second of two workers over those
@@ -11,36 +11,26 @@ worker processes.
 engine: wall time of `cogr-index rebuild` in this process over `LLM.generate` of the same engine on
     the same prompts, both with
 empty caches, in turn, medians of --repeat (vLLM, SmolLM2-135M).
-memory: peak resident memory of a coordinator, by the number of entities that it plans; a worker in
-    a thread answers by `scripted`. Each
-size has a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from _timing import Row, report
 
-from cogr.records import Advance
-
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from cogr.settings.indexing import RedisSettings
-from indexers.rebuild.fleet.broker import Message
-from indexers.rebuild.fleet.worker import Worker
-from indexers.rebuild.run import RebuildRequest, make_job, rebuild_side
+from indexers.rebuild.run import RebuildRequest, make_job
 from indexers.workspace import Workspace
 from ops import servers
 from ops.servers import ValkeySpec
@@ -49,7 +39,7 @@ from tests.indexers.rebuild.fleet.fleet_worlds import MIN_SHARD, Fleet, attempts
 from tests.shops import generate_and_freeze, write_thing_shop
 from tests.smollm2 import smollm2
 
-PARTS = ("workers", "engine", "memory")
+PARTS = ("workers", "engine")
 DELAY, AT_ONCE = 0.1, 4
 
 
@@ -158,111 +148,22 @@ def _seconds(what: Any) -> float:
     return time.perf_counter() - started
 
 
-# The coordinator's memory
-
-
-def memory(sizes: Sequence[int]) -> Iterator[Row]:
-    """Peaks by size; the last row is their spread."""
-    peaks = []
-    for size in sizes:
-        ended = subprocess.run(
-            [sys.executable, __file__, "--coordinate", str(size)],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        found = json.loads(ended.stdout)
-        peaks.append(found["peak_mb"])
-        yield Row(f"coordinator, {size:,} entities", found["peak_mb"], "MB", notes=found)
-    yield Row("largest over smallest peak", max(peaks) - min(peaks), "MB", target=200.0)
-
-
-class InThread:
-    """A broker whose one worker answers at once."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._worker = Worker(workspace, "bench")
-
-    def send(self, message: Message) -> None:
-        self._worker.take(message.model_dump())
-
-    def waiting(self) -> int:
-        return 0
-
-    def active(self, run: str) -> set[str]:  # noqa: ARG002
-        return set()
-
-
-def coordinate(size: int) -> dict[str, Any]:
-    """One rebuild on a worker in this process; megabytes at the peak, after the data set was
-    loaded, and before.
-    """
-    from indexers.rebuild.fleet import broker, coordinator
-
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_thing_shop(folder, size)
-        before = _peak()
-        coordinator.MIN_SHARD = 2000
-        sets = ["rebuild.workers=celery", "redis.url=redis://127.0.0.1:1/0"]
-        workspace = Workspace.open(folder / "cogr.toml", sets)
-        in_thread: Any = InThread(workspace)
-        broker.Broker = lambda *_: in_thread  # type: ignore[assignment,misc]
-        assert len(workspace.dataset.items) == size
-        loaded = _peak()
-        started = time.monotonic()
-        outcome = rebuild_side(workspace, RebuildRequest("item", push=False), no_bar, print_nothing)
-        assert outcome.generated == size
-        seconds = round(time.monotonic() - started, 1)
-    return {
-        "before_mb": before,
-        "data_set_mb": loaded - before,
-        "rebuild_mb": _peak() - loaded,
-        "peak_mb": _peak(),
-        "seconds": seconds,
-    }
-
-
-def no_bar(_: str, __: int) -> AbstractContextManager[Advance]:
-    """No progress is shown."""
-    return nullcontext(lambda _: None)
-
-
-def print_nothing(_: str) -> None:
-    """Standard output is the figure's."""
-
-
-def _peak() -> float:
-    """Peak resident memory of this process so far, MB (Linux)."""
-    line = next(
-        line
-        for line in Path("/proc/self/status").read_text().splitlines()
-        if line.startswith("VmHWM")
-    )
-    return round(int(line.split()[1]) / 1024, 1)
-
-
 def main() -> int:
     """Exit status 1 when a target was missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--part", default="workers,memory", help="comma-separated; engine takes minutes on a CPU"
+        "--part", default="workers", help="comma-separated; engine takes minutes on a CPU"
     )
     parser.add_argument("--entities", type=int, default=1200)
     parser.add_argument("--prompts", type=int, default=96)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 1_000_000])
     parser.add_argument("--quick", action="store_true", help="small, to see that it runs")
-    parser.add_argument("--coordinate", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    if options.coordinate:
-        print(json.dumps(coordinate(options.coordinate)))
-        return 0
     if options.quick:
-        options.entities, options.prompts, options.repeat, options.sizes = 60, 4, 1, [100, 200]
+        options.entities, options.prompts, options.repeat = 60, 4, 1
     rows = list(_rows(options))
     report(rows, as_json=options.json)
     return 1 if any(row.ok is False for row in rows) and not options.quick else 0
@@ -276,8 +177,6 @@ def _rows(options: argparse.Namespace) -> Iterator[Row]:
         yield workers_over_one(options.entities)
     if "engine" in parts:
         yield over_the_engine(options.prompts, options.repeat)
-    if "memory" in parts:
-        yield from memory(options.sizes)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,8 @@ sends and refreshes. Both sides' documents, mapping, chunk size and number of th
 With --texts, items have titles of 6 words and texts of so many, drawn as keywords are, and another
 thing is measured: a push with the texts beside one without them, in CPU seconds of node and client,
 each first in turn, after one that warms the node up and is not counted, and the megabytes of both
-indexes (--repeat 0: neither); then one push more, and searches of what it wrote (5 keywords, 3
-words of an item, hits and count) in turn with a team's own `multi_match` of `title^2` and `text`
-over the same items. Keywords are as common as words; with --learned, as rare as those of a pair
-that was learned (bench_expanded_search.py).
+indexes (--repeat 0: neither); then one push more. Keywords are as common as words; with --learned,
+as rare as those of a pair that was learned (bench_expanded_search.py, which measures searches).
 Prints one JSON object.
 """
 
@@ -25,7 +23,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -37,21 +35,16 @@ from cogr.snapshots import Provenance, Row, Snapshot
 from cogr.snapshots.texts import TextsWriter
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
-from indexers.backends import Words
 from indexers.backends.opensearch.client import BULK_THREADS, TIMEOUT, Cluster
 from indexers.backends.opensearch.indexes import (
-    IndexState,
     documents,
     index_settings,
     mapping,
-    merge,
     meta_of,
-    pushed_index,
     searched,
     stats,
 )
-from indexers.backends.opensearch.push import CHUNK_DOCUMENTS, push, write_documents
-from indexers.backends.opensearch.search import ask_together, count_body, search_body
+from indexers.backends.opensearch.push import CHUNK_DOCUMENTS, push
 from ops.servers import OpenSearchSpec, start, stop
 
 PREFIX = "cogr-bench"
@@ -101,17 +94,13 @@ def with_texts(
         return write_snapshot(store, "item", titled(), provenance)
 
 
-SEARCHES = 300
 WARM_UP = 20_000
-TEAM = f"{PREFIX}-team"
 
 
 def beside_texts(
     cluster: Cluster, items: int, words: int, repeat: int, law: tuple[int, float]
 ) -> dict[str, Any]:
-    """Pushes with texts and without, in turn, and searches. What was measured is printed after each
-    stage, so that a run that is cut short says what it had.
-    """
+    """Pushes with texts and without, in turn, and one push more."""
     found: dict[str, Any] = {"items": items, "words": words}
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
@@ -124,12 +113,6 @@ def beside_texts(
         pushed = push(cluster, snapshot)
         found["last_push_cpu_s"] = round(cpu_seconds(cluster) - before, 1)
         found |= {"last_push_s": round(pushed.seconds, 1), "mb": megabytes(cluster, pushed.index)}
-        state = pushed_index(cluster, pushed.index.removeprefix(ITEMS))
-        found |= timed_searches(cluster, state, snapshot, ["ours"])
-        print(json.dumps(found), file=sys.stderr, flush=True)
-        fill_team(cluster, snapshot)
-        found["team_mb"] = megabytes(cluster, TEAM)
-        found |= timed_searches(cluster, state, snapshot, ["team", "ours"])
         cluster.call("DELETE", f"/{PREFIX}-*", doing="cleaning up")
     return found
 
@@ -154,58 +137,11 @@ def megabytes(cluster: Cluster, index: str) -> float:
     return round(float(stats(cluster, index, "store")["store"]["size_in_bytes"]) / 1e6, 1)
 
 
-ITEMS = f"{PREFIX}-items-"
-
-
 def cpu_seconds(cluster: Cluster) -> float:
     """Of the node and of this process, so that other work on the machine does not count."""
     nodes = cluster.call("GET", "/_nodes/stats/process", doing="reading the node's CPU")["nodes"]
     spent = sum(node["process"]["cpu"]["total_in_millis"] for node in nodes.values())
     return float(spent / 1e3 + time.process_time())
-
-
-def fill_team(cluster: Cluster, snapshot: Snapshot) -> None:
-    """The same items in a team's own index."""
-    text = {"type": "text", "analyzer": "english"}
-    body = {
-        "settings": {"number_of_shards": 1, "number_of_replicas": 0},
-        "mappings": {"properties": {"title": text, "text": text}},
-    }
-    cluster.call("PUT", f"/{TEAM}", body=body, doing="making the team's index")
-    named = (
-        (id_, {"title": one["text"], "text": one["whole_text"][-1]})
-        for id_, one in documents(snapshot)
-    )
-    write_documents(cluster, TEAM, named)
-    merge(cluster, TEAM)
-
-
-def timed_searches(
-    cluster: Cluster, state: IndexState, snapshot: Snapshot, names: Sequence[str]
-) -> dict[str, float]:
-    """Milliseconds of the p50 and the p99 of these searches, in turn, each query once."""
-    draw = np.random.default_rng(2)
-    chosen = draw.choice(snapshot.manifest.entities, SEARCHES, replace=False)
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for row, (_, document) in zip(snapshot.rows(chosen), documents(snapshot, chosen), strict=True):
-        words = " ".join(draw.choice(document["whole_text"][-1].split(), 3))
-        keywords = list(draw.choice(row.keywords, 5, replace=False))
-        fields = {"query": words, "fields": ["title^2", "text"]}
-        ours = search_body(keywords, 10, Words(words)), count_body(keywords, Words(words))
-        asked: dict[str, tuple[str, Sequence[dict[str, Any]]]] = {
-            "team": (TEAM, [{"query": {"multi_match": fields}, "track_total_hits": True}]),
-            "ours": (state.name, ours),
-        }
-        for name in names:
-            index, bodies = asked[name]
-            started = time.perf_counter()
-            ask_together(cluster, index, [{**body, "_source": False} for body in bodies])
-            times[name].append((time.perf_counter() - started) * 1e3)
-    return {
-        f"{name}_p{part}_ms": round(float(np.percentile(of, part)), 2)
-        for name, of in times.items()
-        for part in (50, 99)
-    }
 
 
 def timed_push(cluster: Cluster, snapshot: Snapshot) -> float:
