@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyroaring import BitMap
 
 from cogr.errors import DataError
 from cogr.metrics import (
@@ -39,16 +38,6 @@ def of(figures: Figures, query: str) -> dict[str, float]:
     return {name: float(values[at]) for name, values in figures.values.items()}
 
 
-def prf(found: set[str], wanted: frozenset[str]) -> tuple[float, float, float]:
-    precision = len(found & wanted) / len(found) if found else 0.0
-    recall = len(found & wanted) / len(wanted) if wanted else 0.0
-    return (
-        precision,
-        recall,
-        2 * precision * recall / (precision + recall) if precision + recall else 0.0,
-    )
-
-
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1))
 def test_f1_of_arrays_is_f1_of_each_and_0_for_two_empty_sets(extra: list[tuple[int, int]]) -> None:
     hits = np.arange(len(extra)) % 3
@@ -58,20 +47,6 @@ def test_f1_of_arrays_is_f1_of_each_and_0_for_two_empty_sets(extra: list[tuple[i
     assert found.tolist() == [f1_of(*counts) for counts in each]
     assert f1_of(0, 0, 0) == 0
     assert f1_of(hits.astype(np.float32), retrieved.astype(np.float32), 1.0).dtype == np.float32
-
-
-@given(runs, labels)
-def test_full_set(run: dict[str, list[str]], relevant: dict[str, frozenset[str]]) -> None:
-    figures = full_set({query: frozenset(ids) for query, ids in run.items()}, relevant)
-    expected = {query: prf(set(run.get(query, ())), wanted) for query, wanted in relevant.items()}
-    for query, values in expected.items():
-        assert tuple(of(figures, query).values()) == pytest.approx(values)
-    assert tuple(figures.means.values()) == pytest.approx(np.mean([*expected.values()], axis=0))
-    bitmaps = full_set(
-        {query: BitMap(ITEMS.index(id_) for id_ in ids) for query, ids in run.items()},
-        {query: BitMap(ITEMS.index(id_) for id_ in ids) for query, ids in relevant.items()},
-    )
-    assert bitmaps.means == figures.means
 
 
 quarters = st.dictionaries(
