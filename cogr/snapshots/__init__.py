@@ -296,17 +296,14 @@ class Snapshot:
 
     @property
     def id(self) -> str:
-        """Side, round and the beginning of the content's hash; also its folder's name."""
         return self.manifest.id
 
     @property
     def side(self) -> Side:
-        """The side that its entities are of."""
         return self.manifest.side
 
     @property
     def path(self) -> str:
-        """The place of its rows in the store."""
         return f"snapshots/{self.id}/keywords.parquet"
 
     @property
