@@ -278,19 +278,22 @@ class Scorer:
         if size <= 0:
             return np.zeros(0, np.uint32), np.zeros(0, np.float32)
         plan = self._plan(boosts)
-        met, candidates = BitMap(), _Candidates(size, plan)
+        met, closed = BitMap(), False
         with self._sums() as sums:
             for at, (term, table) in enumerate(zip(plan.terms, plan.tables, strict=True), start=1):
-                if candidates.closed:
-                    self._add(sums, table, to_array(bitmaps[term] & candidates.entities))
-                else:
-                    self._add(sums, table, self._postings.entities_of(term))
-                    met |= bitmaps[term]
-                    candidates.entities = met
-                candidates.narrow(sums, at)
-            dense = to_array(candidates.entities)
+                if closed:
+                    self._add(sums, table, to_array(bitmaps[term] & met))
+                    continue
+                self._add(sums, table, self._postings.entities_of(term))
+                met |= bitmaps[term]
+                # A look costs as much as adding a keyword of so many entities.
+                if size <= len(met) < plan.postings[at]:
+                    partial = sums.take(to_array(met))
+                    kth = float(np.partition(partial, -size)[-size])
+                    closed = bool(plan.most[at] < kth * _SAFELY_BELOW)
+            dense = to_array(met)
             scores = sums.take(dense).astype(np.float32)
-            sums[to_array(met).astype(np.intp)] = 0
+            sums[dense.astype(np.intp)] = 0
         best = _top(scores, size)
         return dense[best], scores[best]
 
@@ -337,40 +340,6 @@ class Scorer:
 
 def _from_here_on(values: NDArray[Any]) -> NDArray[Any]:
     return np.append(np.cumsum(values[::-1])[::-1], values.dtype.type(0))
-
-
-class _Candidates:
-    def __init__(self, size: int, plan: _Plan) -> None:
-        self.entities = BitMap()
-        self.closed = False
-        self._size = size
-        self._plan = plan
-        self._threshold, self._met = 0.0, 0
-
-    def narrow(self, sums: NDArray[np.float64], at: int) -> None:
-        if not self._worth_a_check(at):
-            return
-        dense = to_array(self.entities)
-        partial = sums.take(dense)
-        # Sums only grow: the best k so far are above the last threshold.
-        leaders = partial[partial >= self._threshold]
-        kth = len(leaders) - self._size
-        self._threshold, self._met = (
-            float(np.partition(leaders, kth)[kth]) * _SAFELY_BELOW,
-            len(dense),
-        )
-        to_come = float(self._plan.most[at])
-        if self.closed or to_come < self._threshold:
-            self.closed = True
-            possible = partial + to_come >= self._threshold
-            if not possible.all():
-                self.entities = to_bitmap(dense[possible])
-
-    def _worth_a_check(self, at: int) -> bool:
-        now = len(self.entities)
-        if not self._size <= now < self._plan.postings[at]:
-            return False
-        return self.closed or now >= 2 * self._met or self._plan.most[at] < 1.25 * self._threshold
 
 
 def _top(scores: NDArray[np.float32], size: int) -> NDArray[np.int64]:
