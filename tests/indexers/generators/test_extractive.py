@@ -39,15 +39,10 @@ def test_items_get_their_own_words_inside_the_band() -> None:
     for item in SHOP:
         text = f"{item.title} {item.text}".lower()
         assert all(word in text for keyword in found[item.id] for word in keyword.split())
-
-
-def test_the_band_is_kept() -> None:
+    # All forty say "shiny thing", and only item 0 says "word0".
     common = [Item(str(n), "shiny thing", f"word{n} shared{n // 2}") for n in range(40)]
-    found = keywords(Extractive(common, ""), *common)
-    assert found["0"] == ("shared0",)  # all forty say "shiny thing"; only item 0 says "word0"
-
-
-def test_no_phrase_reaches_across_title_text_or_items() -> None:
+    assert keywords(Extractive(common, ""), *common)["0"] == ("shared0",)
+    # No phrase reaches across title, text or items.
     items = [Item("1", "red", "car"), Item("2", "red", "car"), Item("3", "big", "house")]
     assert set(keywords(Extractive(items, ""), *items)["1"]) == {"red", "car"}
 

@@ -196,23 +196,14 @@ def test_no_memory_is_taken_for_a_larger_models_weights(
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("kind", "option", "said"),
     [
-        (
-            {"kind": "vllm", "model": "m/m", "engine": {"load_format": "pt"}},
-            "option engine: load_format is not yours to set",
-        ),
-        (
-            {"kind": "openai", "model": "m", "base_url": "localhost:8000"},
-            "openai can't use its option base_url: it is not a URL; write it as http",
-        ),
-        (
-            {"kind": "transformers", "model": "m/m", "sampling": {"top_p": 0}},
-            r"its option sampling\.top_p",
-        ),
+        ("vllm", {"engine": {"load_format": "pt"}}, "engine: load_format is not yours to set"),
+        ("openai", {"base_url": "localhost:8000"}, "base_url: it is not a URL; write it as http"),
+        ("transformers", {"sampling": {"top_p": 0}}, r"sampling\.top_p"),
     ],
 )
-def test_wrong_options_are_one_sentence(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(GeneratorError, match=said) as raised:
-        make_generator(settings, "item")
+def test_wrong_options_are_one_sentence(kind: str, option: dict[str, Any], said: str) -> None:
+    with pytest.raises(GeneratorError, match=f"{kind} can't use its option {said}") as raised:
+        make_generator({"kind": kind, "model": "m/m", **option}, "item")
     assert "\n" not in str(raised.value)

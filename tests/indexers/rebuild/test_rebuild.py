@@ -21,14 +21,13 @@ from cogr.errors import ServiceError
 from cogr.records import Entity, Item, Query, Side
 from cogr.settings import Settings
 from cogr.snapshots import Row
-from cogr.store import Store
 from indexers.generators import Answer, Completion, Failure, Request
 from indexers.rebuild.assembly import Rebuilt
 from indexers.rebuild.plan import Carried, Job, make_plan
 from indexers.workspace import Workspace
 from tests.indexers.faulty import Faulty
 from tests.indexers.rebuild.fleet.fleet_worlds import listening
-from tests.shops import SCRIPTED, generate_and_freeze, training_shop, write_thing_shop
+from tests.shops import SCRIPTED, generate_and_freeze, read_jsonl, training_shop, write_thing_shop
 
 ITEMS = [Item(f"i{n:03d}", f"Title {n}", f"text of {n % 7} words") for n in range(100)]
 
@@ -72,42 +71,37 @@ def test_a_service_that_goes_away_loses_nothing(
     assert staying.answered == 63
 
 
-def test_failures_are_set_aside_with_their_reason_and_keep_their_title(tmp_path: Path) -> None:
-    passing = Failure("i002", "endpoint gave up", permanent=False)
-    failing = Faulty(answers={"i001": Failure("i001", "too long"), "i002": passing})
-    made = rebuilt(tmp_path, failing)
-    assert made.set_aside == {"i001": "too long", "i002": "endpoint gave up"}
-    assert made.snapshot.manifest.set_aside == 2
-    row = made.snapshot.by_id["i001"]
-    assert (row.keywords, row.self_keyword) == ((), "title 1")
-    file = f"snapshots/{made.snapshot.id}/set_aside.jsonl"
-    lines = Store(tmp_path).read(file).decode().splitlines()
-    assert [json.loads(line)["id"] for line in lines] == ["i001", "i002"]
-    # A permanent failure is remembered, a passing one is tried again.
-    plan = make_plan(job_of(tmp_path, failing))
-    assert [plan.entities[i].id for i in plan.missing] == ["i002"]
-
-
-def test_an_answer_that_the_length_limit_left_without_keywords_says_so(tmp_path: Path) -> None:
-    cut = Completion("i001", "<think>\nmaybe sofas, lamps", truncated=True)
-    answers = {"i001": cut, "i002": Completion("i002", ""), "i003": "a, b"}
-    made = rebuilt(tmp_path, Reader(answers=answers))
-    assert made.set_aside == {
-        "i001": "no keywords in the output, which generator.sampling.max_tokens cut",
-        "i002": "no keywords in the output",
+def test_what_becomes_of_answers(tmp_path: Path) -> None:
+    """Those without keywords are set aside with their reason, and keep their title; keywords beyond
+    the budget are cut and counted.
+    """
+    answers = {
+        "i001": Failure("i001", "too long"),
+        "i002": Failure("i002", "endpoint gave up", permanent=False),
+        "i003": Completion("i003", "<think>\nmaybe sofas, lamps", truncated=True),
+        "i004": Completion("i004", ""),
+        "i005": ", ".join(f"k{n}" for n in range(50)),
+        "i006": "a, a, b",
+        "i007": "TITLE 7, other",
     }
-
-
-def test_keywords_beyond_the_budget_are_cut_and_counted_and_the_own_text_is_none(
-    tmp_path: Path,
-) -> None:
-    many = ", ".join(f"k{n}" for n in range(50))
-    answers = {"i001": many, "i002": "a, a, b", "i003": "TITLE 3, other"}
-    made = rebuilt(tmp_path, Faulty(answers=answers), k_max=30)
-    assert made.cut_to_budget == made.snapshot.manifest.cut_to_budget == 1
-    assert made.snapshot.by_id["i001"].keywords == tuple(f"k{n}" for n in range(30))
-    assert made.snapshot.by_id["i002"].keywords == ("a", "b")
-    assert made.snapshot.by_id["i003"].keywords == ("other",)
+    made = rebuilt(tmp_path, Reader(answers=answers), k_max=30)
+    reasons = {
+        "i001": "too long",
+        "i002": "endpoint gave up",
+        "i003": "no keywords in the output, which generator.sampling.max_tokens cut",
+        "i004": "no keywords in the output",
+    }
+    assert made.set_aside == reasons
+    manifest, rows = made.snapshot.manifest, made.snapshot.by_id
+    assert (manifest.set_aside, manifest.cut_to_budget, made.cut_to_budget) == (4, 1, 1)
+    assert (rows["i001"].keywords, rows["i001"].self_keyword) == ((), "title 1")
+    words = [rows[id_].keywords for id_ in ("i005", "i006", "i007")]
+    assert words == [tuple(f"k{n}" for n in range(30)), ("a", "b"), ("other",)]
+    lines = read_jsonl(tmp_path / f"snapshots/{made.snapshot.id}/set_aside.jsonl")
+    assert {line["id"]: line["reason"] for line in lines} == reasons
+    # A permanent failure is remembered, a passing one is tried again.
+    plan = make_plan(job_of(tmp_path, Reader(answers=answers)))
+    assert [plan.entities[i].id for i in plan.missing] == ["i002"]
 
 
 def test_a_generator_that_forgets_a_request_is_a_bug(tmp_path: Path) -> None:
