@@ -26,6 +26,7 @@ from typing import Any
 
 import _combining as combining
 from _vectors import MAPPING, Lsa, node
+from bench_push import node as a_plain_node
 
 from cogr.metrics import grades_of, ranked
 from cogr.records import Query, Split
@@ -38,7 +39,6 @@ from indexers.backends.opensearch.search import query_body
 from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.release.external import ForeignIndex
 from indexers.workspace import Workspace
-from ops.servers import OpenSearchSpec, start, stop
 from trainers.demo import CATALOGUE
 
 DEPTH = 100
@@ -276,18 +276,12 @@ def measured(
 @contextmanager
 def a_node(url: str | None, *, vectors: bool) -> Iterator[OpenSearchSettings]:
     """The named cluster, or a node of this process."""
-    if url is not None:
-        yield OpenSearchSettings(url=url)
-        return
-    if vectors:
+    if vectors and url is None:
         with node() as settings:
             yield settings
         return
-    state = start(OpenSearchSpec(name=f"bench-search-{os.getpid()}", port=0))
-    try:
-        yield OpenSearchSettings(url=state.url)
-    finally:
-        stop(state.kind, state.name, remove=True)
+    with a_plain_node(url) as found:
+        yield OpenSearchSettings(url=found)
 
 
 def show(shop: Shop, rows: Iterable[Way]) -> None:

@@ -16,7 +16,6 @@ empty caches, in turn, medians of --repeat (vLLM, SmolLM2-135M).
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 import time
@@ -26,14 +25,13 @@ from statistics import median
 from typing import Any
 
 from _timing import Row, report
+from bench_expander import redis
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from cogr.settings.indexing import RedisSettings
 from indexers.rebuild.run import RebuildRequest, make_job
 from indexers.workspace import Workspace
-from ops import servers
-from ops.servers import ValkeySpec
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
 from tests.indexers.rebuild.fleet.fleet_worlds import MIN_SHARD, Fleet, attempts_in, fleet_in
 from tests.shops import generate_and_freeze, write_thing_shop
@@ -48,16 +46,10 @@ DELAY, AT_ONCE = 0.1, 4
 
 def workers_over_one(entities: int) -> Row:
     """Rates of one and of two workers at an endpoint of fixed speed."""
-    wanted = ValkeySpec(name=f"bench-{os.getpid()}", port=0)
-    state = servers.start(wanted)
-    try:
-        with FakeEndpoint(delay=DELAY) as endpoint:
-            rates, walls = zip(
-                *(_rate(RedisSettings(url=state.url), endpoint.url, n, entities) for n in (1, 2)),
-                strict=True,
-            )
-    finally:
-        servers.stop(state.kind, state.name, remove=True)
+    with redis() as broker, FakeEndpoint(delay=DELAY) as endpoint:
+        rates, walls = zip(
+            *(_rate(broker, endpoint.url, workers, entities) for workers in (1, 2)), strict=True
+        )
     notes = {
         "entities": entities,
         "one_per_second": round(rates[0], 1),

@@ -5,7 +5,6 @@ snapshot.
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -33,11 +32,6 @@ words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8
 row_lists = st.dictionaries(
     words, st.tuples(words, st.lists(words, unique=True, max_size=5)), max_size=8
 )
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
 
 
 def test_written_rows_are_read_back_with_their_counts(store: Store) -> None:
