@@ -154,29 +154,22 @@ def test_the_first_pair_is_refused_where_text_search_finds_more(
     assert reason in with_dev.run("publish", *tonight).sentence
 
 
-@pytest.mark.parametrize("search_text", [True, False])
 def test_it_compares_with_titles_alone_where_texts_are_not_searched(
-    tmp_path: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch, search_text: bool
+    tmp_path: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Words of a query that no title has, and that the keywords of both sides lack."""
     words = ("brass", "walnut", "linen", "oak", "steel", "glass")
     items = [{"id": w, "title": f"Thing {n}", "text": f"of {w}"} for n, w in enumerate(words)]
     queries = [{"id": f"q{w}", "text": f"all {w}", "split": "dev"} for w in words]
     labels = [{"query": f"q{w}", "item": w, "grade": 1} for w in words]
-    publish = f"[publish]\nsearch_text = {str(search_text).lower()}\n"
-    write_shop(tmp_path, items, queries, labels, publish)
+    write_shop(tmp_path, items, queries, labels, "[publish]\nsearch_text = false\n")
     monkeypatch.chdir(tmp_path)
     store = Store(tmp_path / ".cogr")
     assert cogr_index("rebuild", "--side", "item", "--generator", "extractive").status == 0
     asked = [Row(one["id"], one["text"], ("none",)) for one in queries]
     ended = cogr_index("publish", frozen(store, "query", asked).id, "--json")
-    if search_text:
-        assert "F1 would be 0.0000 where text search (BM25) has 1.0000" in ended.sentence
-    else:
-        compared = ended.json["gate"]["beside_text"]
-        assert {(one["text"], one["on"]) for one in compared} == {
-            (0, "dev queries, by titles alone")
-        }
+    compared = ended.json["gate"]["beside_text"]
+    assert {(one["text"], one["on"]) for one in compared} == {(0, "dev queries, by titles alone")}
 
 
 def test_without_dev_queries_and_a_fit_it_says_that_nothing_is_compared(served: Shop) -> None:

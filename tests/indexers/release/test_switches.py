@@ -452,58 +452,39 @@ def makers(template: Catalogue, request: pytest.FixtureRequest, tmp_path: Path) 
         yield maker
 
 
-SLOW, DRILL = (
-    [getattr(pytest.mark, name), pytest.mark.timeout(s)]
-    for name, s in (("slow", 900), ("drill", 7200))
-)
-TEAMS = pytest.mark.server
-EVERY = ()
+def case(kind: Any, names: str, least: int, mark: str, **how: Any) -> Any:
+    """Commands by name, all without one; how they are held, and how many pairs of them at least."""
+    marks = [getattr(pytest.mark, mark), pytest.mark.timeout(7200)]
+    marks += [pytest.mark.server] if kind is Team else []
+    return pytest.param(kind, [*filter(None, names.split(", "))], least, how, marks=marks)
 
 
 @pytest.mark.parametrize(
-    ("kind", "asleep", "names", "how", "least"),
+    ("kind", "names", "least", "how"),
     [
-        pytest.param(World, False, EVERY, {"most": 1, "pairs": 16}, 16, marks=SLOW),
-        pytest.param(World, True, ("publish", "rollback"), {"most": 1}, 2, marks=SLOW),
-        pytest.param(
-            Team,
-            False,
-            ("publish", "into", "repair", "rollback into"),
-            {"most": 1, "pairs": 3},
-            3,
-            marks=[*SLOW, TEAMS],
-        ),
-        pytest.param(World, False, EVERY, {"most": 8, "seed": 1}, 401, marks=DRILL),
-        pytest.param(
+        case(World, "", 16, "slow", most=1, pairs=16),
+        case(World, "publish, rollback", 2, "slow", most=1, sleeps=True),
+        case(Team, "publish, into, repair, rollback into", 3, "slow", most=1, pairs=3),
+        case(World, "", 401, "drill", most=8, seed=1),
+        case(
             World,
-            True,
-            ("publish", "rollback", "prune", "rules", "new item"),
-            {"most": 8, "seed": 1},
+            "publish, rollback, prune, rules, new item",
             100,
-            marks=DRILL,
+            "drill",
+            most=8,
+            seed=1,
+            sleeps=True,
         ),
-        pytest.param(Team, False, EVERY, {"most": 4, "seed": 1}, 150, marks=[*DRILL, TEAMS]),
-        pytest.param(
-            Team,
-            True,
-            ("into", "repair", "rollback into"),
-            {"most": 10, "seed": 1},
-            60,
-            marks=[*DRILL, TEAMS],
-        ),
+        case(Team, "", 150, "drill", most=4, seed=1),
+        case(Team, "into, repair, rollback into", 60, "drill", most=10, seed=1, sleeps=True),
     ],
 )
 def test_two_commands_that_switch_at_once_undo_nothing(
-    makers: Makers,
-    kind: Any,
-    asleep: bool,
-    names: Sequence[str],
-    how: Mapping[str, int],
-    least: int,
+    makers: Makers, kind: Any, names: Sequence[str], least: int, how: Mapping[str, Any]
 ) -> None:
-    """Whatever request one is held at, or with `asleep` sleeps at, beyond its lease."""
-    made = makers(kind, asleep=asleep)
-    ended = interleavings(made, names or [*made().actions], sleeps=asleep, **how)
+    """Whatever request one is held at, or sleeps at, beyond its lease."""
+    made = makers(kind, asleep=how.get("sleeps", False))
+    ended = interleavings(made, names or [*made().actions], **how)
     assert sum(ended.values()) >= least
 
 
