@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from cogr.snapshots import Row
-from indexers.backends.memory import MemoryBackend
 from indexers.search import search
 from indexers.workspace import Workspace
 from tests.commands import Command
@@ -27,28 +23,14 @@ SURE = [
 ]
 
 
-def serve(shop: Path, queries: Sequence[Row] = SURE, *settings: str) -> Workspace:
+def serve(shop: Path, *settings: str) -> Workspace:
     workspace = Workspace.open(shop / "cogr.toml", list(settings))
-    backend = MemoryBackend(workspace.store)
-    items, asked = (
+    items, queries = (
         frozen(workspace.store, "item", ITEMS),
-        frozen(workspace.store, "query", queries),
+        frozen(workspace.store, "query", SURE),
     )
-    publish(backend, items, asked)
+    publish(workspace.backend, items, queries)
     return workspace
-
-
-def test_the_set_comes_first_then_more_by_text(shop: Path) -> None:
-    found = search(serve(shop), "velvet stuff")
-    assert (found.total, found.more, found.note) == (1, 1, "")
-    assert found.confidence == pytest.approx(0.4)
-    assert [(hit.id, hit.tier) for hit in found.hits] == [("a", "set"), ("c", "more")]
-    # Every word in one title: in the set, whatever the keywords find.
-    named = search(serve(shop), "velvet", keywords_only=False)
-    assert {hit.id: hit.tier for hit in named.hits} == {"a": "set", "c": "set"}
-    alone = search(serve(shop), "velvet stuff", keywords_only=True)
-    assert ([hit.id for hit in alone.hits], alone.more) == (["a"], 0)
-    assert all(hit.words == 0 for hit in alone.hits)
 
 
 def test_weights_decide_the_order_unless_they_are_switched_off(shop: Path) -> None:
@@ -56,14 +38,14 @@ def test_weights_decide_the_order_unless_they_are_switched_off(shop: Path) -> No
     assert dict(found.keywords) == {"velvet things": 1.0, "couch": 2.0, "tables": 0.5}
     assert found.as_dict()["weights"] == [1.0, 2.0, 0.5]
     assert [hit.id for hit in found.hits] == ["a", "b", "c"]
-    equal = search(serve(shop, SURE, "keywords.weights=false"), "velvet things", keywords_only=True)
+    equal = search(serve(shop, "keywords.weights=false"), "velvet things", keywords_only=True)
     assert set(equal.keywords.values()) == {1.0}
     # A shorter set scores higher.
     assert [hit.id for hit in equal.hits] == ["b", "a"]
 
 
 def test_a_query_that_nobody_knows_is_searched_in_titles_too(shop: Path) -> None:
-    workspace = serve(shop, SURE, "generator.name=transformers")
+    workspace = serve(shop, "generator.name=transformers")
     found = search(workspace, "velvet of another kind")
     assert (found.source, found.total, found.more, found.confidence) == ("none", 0, 2, None)
     assert [hit.id for hit in found.hits] == ["a", "c"]

@@ -338,11 +338,6 @@ def queries_unnamed(lights: Lights) -> None:
     lights.change("DELETE", f"/{lights.queries}-*/_alias/{lights.queries}")
 
 
-def queries_deleted(lights: Lights) -> None:
-    """The index of the queries is gone."""
-    lights.change("DELETE", f"/{lights.queries}-{lights.serving['query']}")
-
-
 def rules_of_another_day(lights: Lights) -> None:
     """The alias names the queries with the rules of before."""
     point_queries(lights, remove=True)
@@ -388,7 +383,6 @@ HALVES: Sequence[Callable[[Lights], None]] = (
     alias_moved,
     index_deleted,
     queries_unnamed,
-    queries_deleted,
     rules_of_another_day,
     queries_twice,
     field_of_before,

@@ -34,22 +34,17 @@ from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.shops import frozen
 
 
-def child(parent: Snapshot, rows: list[Row]) -> Snapshot:
-    """A snapshot that names its parent."""
-    ordered = sorted(rows, key=lambda row: row.id)
-    return write_snapshot(parent.store, "item", ordered, Provenance(parent=parent.id))
-
-
 def worlds(store: Store, items: int) -> tuple[Snapshot, Snapshot]:
-    """A world, and one in which some items are changed, some gone, some new."""
+    """A world, and its child, in which some items are changed, some gone, some new."""
     rows = random_world(items)
-    first = write_snapshot(store, "item", sorted(rows, key=lambda row: row.id), Provenance())
+    first = frozen(store, "item", rows)
     changed = [
         dataclasses.replace(row, keywords=row.keywords[::2]) if n % 50 == 3 else row
         for n, row in enumerate(rows)
     ]
     new = [Row(f"new {n}", f"title {n}", ("keyword 1", f"fresh {n}")) for n in range(items // 100)]
-    return first, child(first, [*changed[items // 100 :], *new])
+    after = sorted([*changed[items // 100 :], *new], key=lambda row: row.id)
+    return first, write_snapshot(store, "item", after, Provenance(parent=first.id))
 
 
 @pytest.mark.server
