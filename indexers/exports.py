@@ -9,7 +9,6 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from cogr.datasets.judgements import BEIR, QUEPID
@@ -19,7 +18,6 @@ from cogr.snapshots import Snapshot
 from cogr.store import replacing
 from indexers.backends import Hit
 from indexers.search import Searcher
-from indexers.workspace import Workspace
 
 
 def export_keywords(snapshot: Snapshot, to: Path) -> None:
@@ -38,26 +36,16 @@ def queries_of(dataset: Dataset, split: Split | None) -> list[Query]:
     return list(dataset.require(split) if split else dataset.all_queries())
 
 
-@dataclass(frozen=True)
-class SearchRun:
-    """What serves finds: query id -> its best hits, those of the set first."""
-
-    item: str
-    query: str
-    hits: Mapping[str, Sequence[Hit]]
+Hits = Mapping[str, Sequence[Hit]]
+"""Query id -> its best hits, those of the set first."""
 
 
-def run_of(workspace: Workspace, queries: Sequence[Query], size: int) -> SearchRun:
-    """The best hits of what serves, as a search gives them.
-
-    Raises SnapshotError where nothing serves, ServiceError.
-    """
-    serving = Searcher(workspace)
-    hits = {one.id: serving.find(serving.row_for(one.text), size).hits for one in queries}
-    return SearchRun(serving.item, serving.query or "none", hits)
+def run_of(serving: Searcher, queries: Sequence[Query], size: int) -> Hits:
+    """The best hits of what serves, as a search gives them. Raises ServiceError."""
+    return {one.id: serving.find(serving.row_for(one.text), size).hits for one in queries}
 
 
-def write_run(run: SearchRun, to: Path) -> int:
+def write_run(run: Hits, query: str | None, to: Path) -> int:
     """Write a TREC run, whose tag names the query snapshot; how many hits. Raises DataError for an
     id that a run can't have, StorageError.
 
@@ -65,8 +53,8 @@ def write_run(run: SearchRun, to: Path) -> int:
     the place: that of the last hit is 1.
     """
     lines = [
-        f"{_word(query)} Q0 {_word(hit.id)} {rank} {len(hits) + 1 - rank} cogr-{run.query}\n"
-        for query, hits in run.hits.items()
+        f"{_word(id_)} Q0 {_word(hit.id)} {rank} {len(hits) + 1 - rank} cogr-{query or 'none'}\n"
+        for id_, hits in run.items()
         for rank, hit in enumerate(hits, start=1)
     ]
     with replacing(to) as file:

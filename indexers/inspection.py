@@ -21,6 +21,7 @@ from cogr.records import SPLITS, Dataset, Query
 from indexers.exports import run_of
 from indexers.generators.statistical.generator import f1_in, latest_facts, new_ids, told_f1
 from indexers.release.beside_text import sample_of
+from indexers.search import Searcher
 from indexers.text import Lexical
 from indexers.workspace import Workspace
 
@@ -118,24 +119,12 @@ def _advise(dataset: Dataset) -> tuple[DataVerdict, list[str]]:
     ]
 
 
-@dataclass(frozen=True)
-class Leakage:
-    """Queries of dev and test that have the stems of a training query, in any order; examples are
-    (query, training query).
-    """
-
-    queries: int
-    known: int
-    share: float
-    examples: Sequence[tuple[str, str]]
-
-
-def leakage(dataset: Dataset) -> Leakage:
-    """Queries of dev and test beside those of training."""
+def _leakage(dataset: Dataset) -> dict[str, Any]:
     train = {cluster_key(query.text): query.text for query in dataset.queries.get("train", ())}
     held = [*dataset.queries.get("dev", ()), *dataset.queries.get("test", ())]
     known = [(q.text, train[key]) for q in held if (key := cluster_key(q.text)) in train]
-    return Leakage(len(held), len(known), _share(len(known), len(held)), known[:_SHOWN])
+    share = _share(len(known), len(held))
+    return {"queries": len(held), "known": len(known), "share": share, "examples": known[:_SHOWN]}
 
 
 def _share(part: int, whole: int) -> float:
@@ -167,7 +156,7 @@ def runs_of(
     lexical = Lexical(workspace.dataset.items)
     bm25 = {query.id: [id_ for id_, _ in lexical.rank(query.text, size)] for query in queries}
     try:
-        hits = run_of(workspace, queries, size).hits
+        hits = run_of(Searcher(workspace), queries, size)
     except (SnapshotError, ServiceError) as error:
         return {"bm25": bm25}, {"keywords": str(error)}
     keywords = {id_: [hit.id for hit in some] for id_, some in hits.items()}
@@ -199,6 +188,8 @@ class Findings:
         unread: fields and files that nothing reads, and how many records have each.
         lineage: where the labels come from, from lineage.json.
         turnover: share of the items that the labels cannot know (`new_ids`).
+        leakage: how many queries of dev and test there are, how many have the stems of a training
+            query, in any order, and examples: (query, training query).
     """
 
     name: str
@@ -214,7 +205,7 @@ class Findings:
     verdict: DataVerdict
     advice: Sequence[str]
     turnover: float
-    leakage: Leakage
+    leakage: Mapping[str, Any]
     holes: Mapping[str, Holes]
     not_measured: Mapping[str, str]
 
@@ -226,7 +217,7 @@ class Findings:
 def examine(workspace: Workspace) -> Findings:
     """Measure what can be measured with what is installed, and advise."""
     dataset = workspace.dataset
-    leaks, (verdict, first) = leakage(dataset), _advise(dataset)
+    leaks, (verdict, first) = _leakage(dataset), _advise(dataset)
     measured, missing = _measured(workspace)
     negative = any(len(dataset.judged[id_]) > len(ids) for id_, ids in dataset.relevant.items())
     judged = measured["bm25"].judged_share if negative and "bm25" in measured else 1.0
@@ -242,15 +233,15 @@ def examine(workspace: Workspace) -> Findings:
             "The labels name relevant items only, so that an item that nobody judged counts as "
             "irrelevant: judge what is found (cogr-train labels judge) to see how many are not."
         )
-    if leaks.share > _MAX_LEAKED:
+    if leaks["share"] > _MAX_LEAKED:
         remedy = (
             "put near-equal queries into one split (their field split)"
             if workspace.settings.dataset.split_by == "cluster"
             else 'set dataset.split_by = "cluster", or group the splits'
         )
         advice.append(
-            f"{leaks.share:.0%} of the test and dev queries have a near-equal training query, so "
-            f"that figures are too high: {remedy}."
+            f"{leaks['share']:.0%} of the test and dev queries have a near-equal training query, "
+            f"so that figures are too high: {remedy}."
         )
     if verdict == "train" and judged < _FEW_JUDGED:
         verdict, first = "label more", ["Label more before training."]

@@ -288,11 +288,13 @@ def _export_run(
 ) -> None:
     """Write what the serving pair finds for the data set's labelled queries."""
     from indexers.exports import queries_of, run_of, write_run
+    from indexers.search import Searcher
 
     workspace = call.workspace
-    run = run_of(workspace, queries_of(workspace.dataset, split), size)
-    payload = {"file": str(to), "queries": len(run.hits), "hits": write_run(run, to)}
-    call.show("Exported", {**payload, "item": run.item, "query": run.query})
+    serving = Searcher(workspace)
+    run = run_of(serving, queries_of(workspace.dataset, split), size)
+    payload = {"file": str(to), "queries": len(run), "hits": write_run(run, serving.query, to)}
+    call.show("Exported", {**payload, "item": serving.item, "query": serving.query or "none"})
 
 
 COMMANDS = {

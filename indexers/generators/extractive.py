@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cogr.records import Item
 from indexers.generators import Answer, Completion, Context, Generator, Options, Request
 from indexers.generators.statistical.keyword_selection import Ownership, select_keywords, slices
-from indexers.text import DETECT, Analyser, Said, SurfaceForms, detect_language
+from indexers.text import DETECT, K1, Analyser, B, Said, SurfaceForms, detect_language
 
 _Ints = NDArray[np.int64]
 _Floats = NDArray[np.float64]
@@ -38,7 +38,6 @@ at so many of them at most.
 """
 
 _GAP = -1
-_K1, _B = 1.5, 0.75
 # The F1 that a keyword without a word of the query must bring: such keywords are harder to read.
 _FOREIGN = 0.002
 
@@ -159,10 +158,10 @@ class Collection:
         pairs, counts = np.unique(self._tokens[real] * self.size + doc[real], return_counts=True)
         stems, docs = np.divmod(pairs, max(1, self.size))
         length = np.bincount(doc[real], minlength=self.size)
-        norm = _K1 * (1 - _B + _B * length * self.size / max(1, length.sum()))
+        norm = K1 * (1 - B + B * length * self.size / max(1, length.sum()))
         df = np.bincount(stems, minlength=len(self._stems))
         idf = np.log1p((self.size - df + 0.5) / (df + 0.5))
-        weights = idf[stems] * counts * (_K1 + 1) / (counts + norm[docs])
+        weights = idf[stems] * counts * (K1 + 1) / (counts + norm[docs])
         return Ownership(docs, stems, self.size, len(self._stems)), weights
 
     def _nearest(self, stems: _Ints) -> _Ints:

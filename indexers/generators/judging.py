@@ -41,7 +41,7 @@ adapter that has learned from all labels, and how many parts, "0" and so on, hav
 
 @dataclass(frozen=True)
 class QueryItem:
-    """One question to the judge."""
+    """One question to the judge: whether the item answers the query."""
 
     query: Query
     item: Item

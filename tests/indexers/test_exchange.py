@@ -25,6 +25,7 @@ from indexers import imports
 from indexers.backends.opensearch.client import Cluster
 from indexers.exports import export_keywords, queries_of, run_of, write_labels
 from indexers.imports import ItemsImported, import_items
+from indexers.search import Searcher
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.shops import frozen, read_jsonl, training_shop, write_shop
@@ -80,7 +81,7 @@ def test_a_run_is_what_ir_measures_reads(
     )
     dataset = workspace.dataset
     queries = queries_of(dataset, "test")
-    hits = run_of(workspace, queries, 10).hits
+    hits = run_of(Searcher(workspace), queries, 10)
     sets = {id_: [hit.id for hit in some] for id_, some in hits.items()}
     ours = measure(dataset, queries, sets).means
     assert found[ir_measures.nDCG @ 10] == pytest.approx(ours["ndcg@10"], abs=1e-9)

@@ -214,7 +214,7 @@ def test_all_ways_give_one_answer(place: str, count: int, request: pytest.Fixtur
     dataset = world.workspace.dataset
     asked = replace(dataset, queries={**dataset.queries, "test": queries}, relevant={})
     workspace = world.workspace.with_dataset(asked)
-    run = run_of(world.workspace, queries, SIZE).hits
+    run = run_of(Searcher(world.workspace), queries, SIZE)
     ids = world.workspace.backend.serving()
     items, rows = (open_snapshot(workspace.store, str(ids[side])) for side in ("item", "query"))
     whole = served(workspace, "test", items, rows)

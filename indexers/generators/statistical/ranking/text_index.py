@@ -42,9 +42,8 @@ from indexers.generators.statistical.ranking.matrices import (
     unit_rows,
     with_data,
 )
-from indexers.text import Analyser
+from indexers.text import K1, Analyser, B
 
-K1, B = 1.5, 0.75
 GRAM = 4
 GRAM_BITS = 18
 GRAM_CHARS = 400
