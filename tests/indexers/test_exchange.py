@@ -27,7 +27,7 @@ from indexers.exports import export_keywords, queries_of, run_of, write_labels
 from indexers.imports import ItemsImported, import_items
 from indexers.search import Searcher
 from indexers.workspace import Workspace
-from tests.commands import Command
+from tests.commands import Command, done
 from tests.shops import frozen, read_jsonl, training_shop, write_shop
 
 ITEMS = [
@@ -70,9 +70,8 @@ def test_a_run_is_what_ir_measures_reads(
         workspace.backend.verify(snapshot, [])
         workspace.backend.publish({side: snapshot.id})
     there = ("-c", config, *(part for one in sets for part in ("--set", one)))
-    ended = cogr_index("export", "run", tmp_path / "a.run", *there, "--json")
-    assert ended.status == 0, ended.err
-    assert (ended.json["queries"], ended.json["hits"]) == (3, 5)
+    told = done(cogr_index, "export", "run", tmp_path / "a.run", *there)
+    assert (told["queries"], told["hits"]) == (3, 5)
     run = list(ir_measures.read_trec_run(str(tmp_path / "a.run")))
     qrels = tmp_path / "qrels"
     cogr_index("export", "labels", qrels, "--format", "trec", *there)
@@ -111,8 +110,7 @@ def test_judgements_come_in_the_encoding_that_is_named(
     file = tmp_path / "quepid.csv"
     file.write_bytes("query,docid,rating\nłąka,d,2\n".encode("cp1250"))
     assert cogr_index("import", "labels", file).status == 2
-    ended = cogr_index("import", "labels", file, "--encoding", "cp1250")
-    assert ended.status == 0, ended.err
+    done(cogr_index, "import", "labels", file, "--encoding", "cp1250")
     assert [one["text"] for one in read_jsonl(tmp_path / "data/queries.jsonl")] == ["Größe", "łąka"]
 
 
@@ -136,10 +134,9 @@ def test_queries_that_are_much_alike_go_out_and_come_back(
     assert cogr_index("export", "labels", tmp_path / "out", "--format", format, *there).status == 0
     texts = ("--queries", tmp_path / "out.queries.tsv") if format != "quepid" else ()
     for folder, new in ((data, 0), (tmp_path / "two", len(ALIKE)), (tmp_path / "two", 0)):
-        given = ("--set", f"dataset.path={folder}", "--json")
-        ended = cogr_index("import", "labels", tmp_path / "out", *texts, "-c", shop, *given)
-        assert ended.status == 0, ended.err
-        assert (ended.json["new_queries"], ended.json["changed"]) == (new, 0)
+        given = ("-c", shop, "--set", f"dataset.path={folder}")
+        told = done(cogr_index, "import", "labels", tmp_path / "out", *texts, *given)
+        assert (told["new_queries"], told["changed"]) == (new, 0)
         assert {(text.strip(), *rest) for text, *rest in judged(folder)} == {
             (ALIKE[int(query[1:])].strip(), item, grade) for query, item, grade in grades
         }
@@ -239,7 +236,9 @@ def test_the_file_has_the_names_that_the_data_set_has(file: Path) -> None:
     ]
 
 
-def test_bad_documents_are_named_and_left_out_below_a_share(tmp_path: Path) -> None:
+def test_bad_documents_are_left_out_and_names_that_none_has_refused(
+    tmp_path: Path,
+) -> None:
     to = tmp_path / "items.jsonl"
     good = [{"_id": number, "title": "x" * 5} for number in range(199)]
     mixed, undated = {"_id": "mixed", "title": {"en": "x"}}, {"_id": "u", "updated": "yesterday"}
@@ -252,15 +251,11 @@ def test_bad_documents_are_named_and_left_out_below_a_share(tmp_path: Path) -> N
     assert (found.written, found.bad) == (200, 1)
     (problem,) = found.problems
     assert "products, document 1: 'title' is not a text" in problem
-    assert len(to.read_text().splitlines()) == 200
-
-
-def test_names_that_no_document_has_are_refused(tmp_path: Path) -> None:
-    documents, to = [{"_id": 1, "name": "Lamp"}], tmp_path / "items.jsonl"
+    documents = [{"_id": 1, "name": "Lamp"}]
     for named, absent in (({}, "title"), ({"title": "name", "text": ("body",)}, "body")):
         with pytest.raises(DataError, match=f"'{absent}'"):
             imported(to, documents, **named)
-    assert not to.exists()
+    assert len(to.read_text().splitlines()) == 200
 
 
 def indexed(cluster: Cluster, name: str, records: Iterable[dict[str, Any]]) -> str:
@@ -325,13 +320,10 @@ def test_ubi_indexes_become_a_file(cogr_index: Command, cluster: Cluster) -> Non
         {"user_query": "mail jo@example.com", "query_id": "2", "timestamp": day},
     ]
     name = indexed(cluster, "ubi", records)
-    fixed = ("--index", name, "--set", f"opensearch.url={cluster.url}", "--json")
+    fixed = ("--index", name, "--set", f"opensearch.url={cluster.url}")
     arguments = ("import", "ubi", "ubi.ndjson", *fixed)
-    ended = cogr_index(*arguments)
-    assert ended.status == 0, ended.err
-    assert (ended.json["records"], ended.json["left_out"]) == (3, 1)
+    told = done(cogr_index, *arguments)
+    assert (told["records"], told["left_out"]) == (3, 1)
     lines = Path("ubi.ndjson").read_text().splitlines()
     assert sorted(lines) == sorted(json.dumps(record) for record in records[:3])
-    since = ("--since", "2026-11-21")
-    ended = cogr_index(*arguments, *since)
-    assert ended.json["records"] == 2
+    assert done(cogr_index, *arguments, "--since", "2026-11-21")["records"] == 2

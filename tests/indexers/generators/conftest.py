@@ -20,14 +20,8 @@ def dataset() -> Dataset:
 
 
 @pytest.fixture(scope="session")
-def kept(fitted_shop: Store) -> Store:
-    """Where the fitted artefact lies."""
-    return fitted_shop
-
-
-@pytest.fixture(scope="session")
-def artefact(dataset: Dataset, kept: Store) -> Artefact:
-    return Statistical(dataset, store=kept).artefact
+def artefact(dataset: Dataset, fitted_shop: Store) -> Artefact:
+    return Statistical(dataset, store=fitted_shop).artefact
 
 
 @pytest.fixture(scope="session")

@@ -231,10 +231,9 @@ def test_the_variables_of_openais_clients_count_where_the_settings_say_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def made(**settings: Any) -> OpenAIOptions:
-        chosen = GeneratorSettings.model_validate(
-            {"name": "openai", "model": "m", "openai": settings}
-        )
-        options = {key: value for key, value in generator_options(chosen).items() if key != "kind"}
+        named = {"name": "openai", "model": "m", "openai": settings}
+        options = generator_options(GeneratorSettings.model_validate(named))
+        options.pop("kind")
         return OpenAIOptions.model_validate(options)
 
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)

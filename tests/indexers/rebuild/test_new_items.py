@@ -14,7 +14,7 @@ import pytest
 
 from cogr.keywords import self_keyword
 from cogr.matching.mirror import Mirror
-from cogr.metrics import full_set, rows_of_queries
+from cogr.metrics import rows_of_queries
 from cogr.records import Dataset, Query
 from cogr.settings import load_settings
 from cogr.snapshots import Snapshot, open_snapshot
@@ -24,6 +24,7 @@ from indexers.inspection import examine
 from indexers.workspace import Workspace
 from tests.commands import Command, done
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave
+from tests.indexers.generators.statistical.retrieval import f1 as f1_of_sets
 from tests.indexers.generators.test_judging import listed
 from tests.shops import read_jsonl, sample_shop, write_jsonl, write_shop
 from tests.web_server import Answer
@@ -96,11 +97,6 @@ def at(endpoint: FakeEndpoint) -> list[str]:
 
 
 UPDATE = ("update", "--side", "item", "--no-publish", "--changed")
-
-
-def f1_of_sets(dataset: Dataset, found: Mapping[str, frozenset[str]]) -> float:
-    wanted = {query.id: dataset.relevant[query.id] for query in dataset.queries["test"]}
-    return full_set(found, wanted).means["f1"]
 
 
 @pytest.mark.slow

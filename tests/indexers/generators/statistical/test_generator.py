@@ -97,11 +97,11 @@ def test_a_keyword_costs_where_nobody_says_it_or_one_item_has_it() -> None:
 def test_a_damaged_artefact_is_fitted_again(
     dataset: Dataset,
     artefact: Artefact,
-    kept: Store,
+    fitted_shop: Store,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    shutil.copytree(kept.local(""), tmp_path, dirs_exist_ok=True)
+    shutil.copytree(fitted_shop.local(""), tmp_path, dirs_exist_ok=True)
     damage(random.Random(0).choice(list(files_below(tmp_path))), "cut", random.Random(0))
     again = Statistical(dataset, store=Store(tmp_path))
     assert again.artefact.facts == artefact.facts
@@ -182,9 +182,9 @@ def test_too_few_labels_point_to_extractive(count: int) -> None:
 
 
 @pytest.fixture
-def copy(kept: Store, tmp_path: Path) -> Path:
+def copy(fitted_shop: Store, tmp_path: Path) -> Path:
     """A copy of the fitted artefact's folder."""
-    (fitted,) = Path(kept.local(FOLDER)).glob(f"*/{MANIFEST}")
+    (fitted,) = Path(fitted_shop.local(FOLDER)).glob(f"*/{MANIFEST}")
     return Path(shutil.copytree(fitted.parent, tmp_path / "copy"))
 
 
