@@ -1,16 +1,10 @@
-"""The query expander under load, on loopback: beside a plain FastAPI route with one Redis GET, with
-a model asleep, and its memory.
+"""The query expander under load, on loopback, beside a plain FastAPI route with one Redis GET.
 
-    python benchmarks/bench_expander.py              # all three
-    python benchmarks/bench_expander.py cached
+    python benchmarks/bench_expander.py [--rounds 5] [--seconds 5]
 
-cached: the same request and the same Redis value, expander and plain route in turn, medians of the
-    ratios over rounds; the expander once
-        without what it remembers itself (`HOT_QUERIES` is 0), as for all but the queries
-        asked most, and once with.
-asleep: a model that accepts and never answers, unknown queries; once with the circuit breaker and
-    once without.
-memory: a million distinct queries, resident memory on the way.
+The same request and the same Redis value, expander and plain route in turn, medians of the ratios
+over rounds; the expander once without what it remembers itself (`HOT_QUERIES` is 0), as for all but
+the queries asked most, and once with.
 """
 
 from __future__ import annotations
@@ -20,7 +14,6 @@ import json
 import os
 import re
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -30,7 +23,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count, islice, repeat
+from itertools import repeat
 from pathlib import Path
 
 import psutil
@@ -107,14 +100,6 @@ def wait_until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
     raise SystemExit(f"The server ended with status {process.returncode}.")
 
 
-def wait_for_the_model(port: int) -> None:
-    while (
-        b'"model":"openai"'
-        not in urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60).read()
-    ):
-        time.sleep(0.1)
-
-
 def expander(folder: Path, port: int, *overrides: str, **constants: int) -> list[str]:
     """Arguments of an expander over the folder's pair; `constants` are those of its modules."""
     sets = [part for override in overrides for part in ("--set", override)]
@@ -122,7 +107,7 @@ def expander(folder: Path, port: int, *overrides: str, **constants: int) -> list
         f"ops.expander.{name.replace('__', '.')}": value for name, value in constants.items()
     }
     command = ["-m", "tests.altered", json.dumps(altered), "ops.cli", "serve"]
-    options = ["-c", str(folder / "cogr.toml"), "--port", str(port), "--model", "asleep"]
+    options = ["-c", str(folder / "cogr.toml"), "--port", str(port)]
     return [*command, *options, *sets]
 
 
@@ -212,75 +197,6 @@ def add_ratios(
         print(f"{shown(name, load)}  {1e6 * cpu[name]:.0f} us of CPU a request", flush=True)
 
 
-@contextmanager
-def asleep_model() -> Iterator[int]:
-    """A port that accepts connections and never answers: the kernel accepts for a process that does
-    nothing.
-    """
-    with socket.create_server(("127.0.0.1", 0), backlog=4096) as listening:
-        yield int(listening.getsockname()[1])
-
-
-def asleep(folder: Path, seconds: float) -> None:
-    """Unknown queries while the model sleeps."""
-    for name, breaker in (
-        ("breaker", {}),
-        ("no breaker", {"upstream__BREAKER_FAILURES": 1_000_000_000}),
-    ):
-        port = free_port()
-        with asleep_model() as model:
-            endpoint = f"generator.openai.base_url=http://127.0.0.1:{model}/v1"
-            more = ("serving.live=openai", endpoint, "serving.deadline=0.15")
-            with server(expander(folder, port, *more, **breaker), port, folder) as process:
-                wait_for_the_model(port)
-                numbers = count()
-                requests = (
-                    request_bytes("/expand", {"query": f"unknown {next(numbers)}"})
-                    for _ in repeat(None)
-                )
-                load = run(send(port, requests, 4 * CONNECTIONS, for_seconds(seconds)))
-                cpu = 1e6 * cpu_of(process) / len(load.latencies)
-                print(
-                    f"{shown(name, load)}  {cpu:.0f} us of CPU a request, its start included",
-                    flush=True,
-                )
-                print(answered(port))
-                failed = sum(times for status, times in load.statuses.items() if status != 200)
-                p99 = 1000 * load.percentile(0.99)
-                print(
-                    f"asleep, {name}: {failed} failed (target 0), p99 {p99:.0f} ms (target <= 170)"
-                )
-
-
-def memory_of(process: psutil.Process) -> float:
-    """Megabytes of a server's worker."""
-    return max(one.memory_info().rss for one in (process, *process.children())) / 1e6
-
-
-def memory(folder: Path, queries: int, batch: int = 50) -> None:
-    """Resident memory over distinct queries."""
-    port = free_port()
-    with (
-        redis() as settings,
-        server(expander(folder, port, f"redis.url={settings.url}"), port, folder) as process,
-    ):
-        numbers = count()
-        for part in range(11):
-            requests = (
-                request_bytes(
-                    "/expand",
-                    {"queries": [f"distinct query {number}" for number in islice(numbers, batch)]},
-                )
-                for _ in range(queries // 10 // batch if part else 1)
-            )
-            run(send(port, requests, CONNECTIONS, lambda: True))
-            print(
-                f"{part * queries // 10:8} queries  {memory_of(process):6.1f} MB",
-                flush=True,
-            )
-        print(answered(port))
-
-
 def answered(port: int) -> str:
     """How queries were answered, by the expander's own count."""
     page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read().decode()
@@ -290,25 +206,17 @@ def answered(port: int) -> str:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", nargs="*", default=["cached", "asleep", "memory"])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each load of cached")
-    parser.add_argument("--asleep-seconds", type=float, default=30.0)
-    parser.add_argument("--queries", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each load")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_shop(folder)
-        if "cached" in asked.what:
-            cached(folder, asked.rounds, asked.seconds)
-        if "asleep" in asked.what:
-            asleep(folder, asked.asleep_seconds)
-        if "memory" in asked.what:
-            memory(folder, asked.queries)
+        cached(folder, asked.rounds, asked.seconds)
 
 
 if __name__ == "__main__":
