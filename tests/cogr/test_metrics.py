@@ -110,6 +110,8 @@ def test_weights_and_standard_errors() -> None:
     for wrong in (*lone, dict.fromkeys(relevant, 1e308)):
         with pytest.raises(DataError, match="finite"):
             full_set(retrieved, relevant, wrong)
+    with pytest.raises(DataError, match="queries"):
+        full_set({}, {})
 
 
 @given(runs.filter(lambda run: any(run.values())), labels)
@@ -127,11 +129,6 @@ def test_sweep_equals_trying_every_cutoff(
     ]
     k, f1 = sweep_cutoff(run, relevant)
     assert [f1, tried[k - 1]] == pytest.approx([max(tried)] * 2)
-
-
-def test_nothing_to_measure_is_refused() -> None:
-    with pytest.raises(DataError, match="queries"):
-        full_set({}, {})
 
 
 def test_what_is_shown_is_measured() -> None:

@@ -264,12 +264,3 @@ def test_near_equal_queries_are_in_one_split() -> None:
     assert all(found[one] == found[other] for one, other in pairs)
     assert cluster_key("Running shoes for men") == cluster_key("men shoe for running")
     assert cluster_key("stühle 2") != cluster_key("stühle 3")
-
-
-def test_own_splits_stay() -> None:
-    builder = Builder("shop", DatasetOptions(split_by="cluster"))
-    builder.item(HERE, "a", "Chair", "")
-    builder.query(HERE, "q", "chair", split="train")
-    builder.judgement(HERE, "q", "a", 1)
-    with pytest.raises(SettingsError, match=r"dataset\.split_by"):
-        builder.build()

@@ -128,6 +128,7 @@ SETTINGS: list[tuple[str, dict[str, Any], str]] = [
     ("jsonl", {"pair_signals": ("grade",)}, "pair_signals .*'grade'"),
     ("jsonl", {"columns": Columns(text=("txt",))}, "columns.text .*'txt', .*'text'"),
     ("jsonl", {"fields": ("titl",)}, r"publish.fields .*'titl', .*'title'"),
+    ("jsonl", {"split_by": "cluster"}, r"own splits; remove dataset.split_by"),
     ("beir", {"columns": Columns(id="i")}, "beir .*columns"),
     ("nfcorups", {}, "'nfcorpus' .*jsonl, csv"),
     ("ir_datasets:", {}, "data set"),
@@ -144,12 +145,9 @@ def test_bad_settings_are_one_sentence(
         load_dataset(loader, tmp_path, DatasetOptions(**settings))
 
 
-def test_a_loader_of_files_needs_a_folder() -> None:
+def test_folders_and_files_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"dataset\.path"):
         load_dataset("jsonl")
-
-
-def test_folders_and_files_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder, said in (("nowhere", "dataset.path"), ("file", "folder")):
         with pytest.raises(DataError, match=rf"{folder} .*{said}"):
