@@ -44,18 +44,6 @@ def test_what_no_tokenizer_takes_is_left_out() -> None:
     assert prompt.user.endswith("Item title: a b\nItem Description: c d\te\nf  g")
 
 
-@pytest.mark.parametrize(
-    ("side", "user", "said"),
-    [
-        ("item", "Write keywords.", "lacks the placeholder {item}; add it to the user message of"),
-        ("query", "{query} {description}", "has the placeholder {description}, which only the"),
-    ],
-)
-def test_a_bad_template_is_one_sentence(side: Any, user: str, said: str) -> None:
-    with pytest.raises(SettingsError, match=re.escape(said)):
-        Template(side, "system", user)
-
-
 TOML = """
 [item]
 system = "Du schreibst Stichwörter."
@@ -79,6 +67,7 @@ def test_templates_of_your_own(tmp_path: Path) -> None:
         ("[item", "is not valid TOML"),
         ("[item]\nuser = 3", "may only have.*; correct item"),
         ("[item]\nuser = 'Words.'", r"lacks the placeholder \{item\}"),
+        ("[query]\nuser = '{query} {item}'", r"has the placeholder \{item\}, which only the"),
     ],
 )
 def test_a_bad_file_of_templates_is_one_sentence(
