@@ -254,9 +254,11 @@ def said(artefact: Artefact, found: Iterable[Iterable[str]]) -> float:
 
 def single(dataset: Dataset, artefact: Artefact, split: Split) -> float:
     """Share of the keywords that retrieve which find a single item."""
-    found = artefact.targets(dataset.queries[split][:MAX_QUERIES])
-    known, owners = artefact.keywords, np.diff(artefact.keywords.all.keyword_starts)
-    chosen = [owners[known.ids.find(word)] == 1 for keywords in found for word in keywords]
+    queries = dataset.queries[split][:MAX_QUERIES]
+    scored = zip(queries, artefact.probabilities(queries), strict=True)
+    found = [artefact.selected(query, *one).keywords for query, one in scored]
+    owners = np.diff(artefact.keywords.all.keyword_starts)
+    chosen = [owners[number] == 1 for keywords in found for number in keywords]
     return round(sum(map(float, chosen)) / max(len(chosen), 1), 3)
 
 

@@ -298,18 +298,6 @@ class Artefact:
         """S_q for each query: at most 30 keywords, none of them the query's own text."""
         return [[*parse(answer.text)] for answer in self.answers(queries)]
 
-    def targets(self, queries: Sequence[Query]) -> list[list[str]]:
-        """S_q for each query without its ordering keywords: the targets that a language model
-        learns to write. Ordering keywords retrieve nothing and depend on the retrieved items alone,
-        and earlier pairs know the labels of training queries.
-        """
-        alone = self.changed(stack=None)
-        scored = alone.probabilities(queries)
-        selections = [
-            alone.selected(query, *pair) for query, pair in zip(queries, scored, strict=True)
-        ]
-        return [[self.keywords.keywords[n] for n in one.keywords] for one in selections]
-
     def answers(self, queries: Sequence[Query]) -> list[Completion]:
         """S_q for each query, keywords that retrieve and then those that only order, and their
         weights and confidence.
