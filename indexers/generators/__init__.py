@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -155,20 +155,15 @@ def query_row(answer: Completion, query: Query, k_max: int) -> Row:
     """The row that a generator wrote for a query, at most `k_max` keywords."""
     own = self_keyword(query.text)
     words = cut_to_budget((word for word in parse(answer.text) if word != own), k_max)
+    weights = tuple(rounded(answer.weights.get(word, 1.0)) for word in (*words, own))
     return Row(
         query.id,
         query.text,
         words,
-        weights=weights_of(answer, (*words, own)),
+        weights=weights if any(weight != 1 for weight in weights) else (),
         confidence=None if answer.confidence is None else rounded(answer.confidence),
         own=own,
     )
-
-
-def weights_of(answer: Completion, words: Sequence[str]) -> tuple[float, ...]:
-    """The weight of each word; () where all are 1."""
-    weights = tuple(rounded(answer.weights.get(word, 1.0)) for word in words)
-    return weights if any(weight != 1 for weight in weights) else ()
 
 
 def decided(id_: str, yes: float, no: float) -> Completion:

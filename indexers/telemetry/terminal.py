@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
@@ -43,9 +43,6 @@ loads a model.
 
 
 class _VisibleConsole(Console):
-    def render_str(self, text: str, *args: Any, **kwargs: Any) -> Text:
-        return super().render_str(visible(logs.advised(text)), *args, **kwargs)
-
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
