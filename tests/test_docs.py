@@ -25,18 +25,10 @@ Program = dict[str, Any]
 """What a program defines, by name."""
 FENCED = re.MULTILINE | re.DOTALL
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-TOP = [
-    "cogr",
-    "indexers",
-    "trainers",
-    "ops",
-    "charts",
-    "benchmarks",
-    "docs",
-    "examples",
-    "requirements",
-    "tests",
-]
+TOP = (
+    *("cogr", "indexers", "trainers", "ops", "charts"),
+    *("benchmarks", "docs", "examples", "requirements", "tests"),
+)
 """Folders of the project."""
 GENERATED = {"commands.md", "settings.md"}
 """Written by `make docs`, not committed."""
