@@ -40,7 +40,7 @@ class Rebuilt:
     """What a rebuild did.
 
     Attributes:
-        cut_to_budget: entities that wrote more than K_max keywords.
+        cut_to_budget: entities that wrote more than K_max keywords now.
         truncated: completions that the length limit ended.
         set_aside: id -> reason, for entities without keywords of their own; they keep their own
             text as keyword.
@@ -154,8 +154,7 @@ class _Assembly:
         self._cached = job.cache.load(plan.keys)
         carried = job.carried
         self.set_aside = dict(carried.set_aside) if carried else {}
-        self.cut_to_budget = carried.cut_to_budget if carried else 0
-        self.truncated = 0
+        self.cut_to_budget = self.truncated = 0
 
     def rows(self) -> Iterator[Row]:
         # Raises DataError, while they pass, for an extra field that does not fit its type.

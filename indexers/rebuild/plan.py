@@ -46,7 +46,6 @@ class Carried:
     snapshot: Snapshot
     without: Collection[str]
     set_aside: Mapping[str, str] = field(default_factory=dict)
-    cut_to_budget: int = 0
 
     def rows(self) -> Iterator[Row]:
         """The rows in id order, streaming."""

@@ -234,7 +234,7 @@ def narrowed(whole: Job, parent: Snapshot, changes: Changes) -> Job:
     again = [entity for entity in whole.entities if entity.id in failed] if failed else []
     without = frozenset({*changes.upserts, *changes.deletes, *(entity.id for entity in again)})
     kept_aside = {id_: reason for id_, reason in aside.items() if id_ not in without}
-    carried = Carried(parent, without, kept_aside, _still_cut(parent, without))
+    carried = Carried(parent, without, kept_aside)
     return replace(child, entities=[*changes.upserts.values(), *again], carried=carried)
 
 
@@ -276,11 +276,3 @@ def _check_same_entities(job: Job, changes: Changes, parent: Snapshot) -> None:
         "but this generator reads the whole collection; bring the data set up to date and run "
         f"cogr-index rebuild --side {job.side}."
     )
-
-
-def _still_cut(parent: Snapshot, without: frozenset[str]) -> int:
-    manifest = parent.manifest
-    if not manifest.cut_to_budget:
-        return 0
-    full = sum(len(row.keywords) == manifest.k_max for row in parent.rows() if row.id in without)
-    return max(0, manifest.cut_to_budget - full)
