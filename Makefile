@@ -21,11 +21,17 @@ demo:
 	@$(if $(filter opensearch,$(BACKEND)),$(START_OPENSEARCH)) \
 	  $(BIN)/cogr-train demo --backend $(BACKEND)
 
+# PyTorch and TRL as Python compiles them, kept beside their files: else each process of the tests
+# compiles them for itself, at the same time.
+COMPILE = $(BIN)/python -c "import peft, trl.trainer.grpo_trainer, trl.trainer.sft_trainer" \
+  >/dev/null 2>&1
+
 # Three processes at once, a file of tests in one of them, files of long tests first. Tests wait for
 # servers half of the time, so three keep two cores busy (332 s, two 397 s). A thread each, since
 # threads that spin take another's core. They share the servers that tests need.
 PROCESSES ?= 3
-test: setup check
+test: setup
+	@$(COMPILE) & $(MAKE) --no-print-directory check && wait
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not drill and not clients" -n $(PROCESSES) \
 	  --dist loadfile --no-loadscope-reorder
 
@@ -75,6 +81,8 @@ check:
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy -m benchmarks.reproduce -m benchmarks.published \
+	  $(patsubst benchmarks/%.py,-m %,$(wildcard benchmarks/bench_*.py))
 	@$(BIN)/lint-imports
 
 LONG := %/bench_learning.py %/bench_scale.py

@@ -8,7 +8,7 @@ Nothing here sends anything.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 Body = dict[str, Any]
@@ -107,7 +107,7 @@ def reciprocal_rank_fusion(rankings: Sequence[Sequence[str]], k: int = 60) -> li
 
     Ties in id order.
     """
-    scores: Mapping[str, float] = defaultdict(float)
+    scores: defaultdict[str, float] = defaultdict(float)
     for ranking in rankings:
         for rank, id_ in enumerate(ranking, start=1):
             scores[id_] += 1 / (k + rank)

@@ -91,7 +91,8 @@ class Lsa:
         """A query's embedding; of a query of unknown words, that of the first stem."""
         counts = self._counts([self._analyser.stems(text)])
         vector = (counts.toarray()[0] * self._weights) @ self._axes
-        return _unit(vector[None] if vector.any() else self._axes[:1])[0].tolist()
+        embedding = _unit(vector[None] if vector.any() else self._axes[:1])[0]
+        return [*map(float, embedding)]
 
     def _counts(self, texts: Sequence[Sequence[str]]) -> Any:
         from scipy.sparse import csr_matrix
@@ -110,6 +111,6 @@ class Lsa:
 
 def _unit(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(
-        vectors, lengths, out=np.full_like(vectors, DIMENSIONS**-0.5), where=lengths > 0
-    )
+    unit = np.full_like(vectors, DIMENSIONS**-0.5)
+    np.divide(vectors, lengths, out=unit, where=lengths > 0)
+    return unit

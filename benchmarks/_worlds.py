@@ -37,7 +37,8 @@ class Vocabulary:
     def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.int64]:
         """Numbers of keywords, with repeats."""
         cumulative = np.cumsum((np.arange(1, self.size + 1) + self.shift) ** -_EXPONENT)
-        return np.searchsorted(cumulative, rng.random(count) * cumulative[-1])
+        drawn = rng.random(count) * cumulative[-1]
+        return np.searchsorted(cumulative, drawn).astype(np.int64)
 
     def query(self, rng: np.random.Generator) -> list[str]:
         """The distinct ones of fifteen drawn keywords."""

@@ -13,6 +13,7 @@ a team's own. Data sets without dev queries set a share of the training queries 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import json
 import os
@@ -20,7 +21,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class Shop:
     field: str
     rows: Mapping[str, Row]
     lsa: Lsa | None
-    _vectors: dict[str, list[float]] = field(default_factory=dict)
+    _vectors: dict[str, list[float]] = dataclasses.field(default_factory=dict)
 
     def clause(self, query: Query) -> Any:
         """Its keywords, weighted."""

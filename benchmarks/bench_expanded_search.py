@@ -215,7 +215,7 @@ async def search_expanded(place: Place, connections: Connections, expanded: Expa
         clause = query_body(expanded.keywords, place.field)
         return await search(place, connections, f"/{place.index}/_search", clause)
     path = f"/{expanded.index}/_search?search_type=dfs_query_then_fetch"
-    return await search(place, connections, path, expanded.clause)
+    return await search(place, connections, path, dict(expanded.clause))
 
 
 async def ask_once(place: Place, queries: list[str]) -> None:

@@ -63,7 +63,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         log = Path(folder) / "ubi_events.ndjson"
         write_log(log, asked.events)
-        command = [Path(sys.executable).with_name("cogr-train"), "labels", "from-clicks", str(log)]
+        program = str(Path(sys.executable).with_name("cogr-train"))
+        command = [program, "labels", "from-clicks", str(log)]
         started = time.monotonic()
         ended = subprocess.run(
             [*command, "--out", f"{folder}/out", "--json"], stdout=subprocess.PIPE, check=True

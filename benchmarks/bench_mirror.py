@@ -199,7 +199,8 @@ def with_masks(mirror: Mirror, queries: list[list[str]], relevant: BitMap) -> Ca
         found = np.zeros(len(mirror), bool)
         for word in query:
             found |= having[word]
-        return f1_of(np.count_nonzero(found & wanted), np.count_nonzero(found), len(relevant))
+        hits, retrieved = int(np.count_nonzero(found & wanted)), int(np.count_nonzero(found))
+        return f1_of(hits, retrieved, len(relevant))
 
     return reward
 

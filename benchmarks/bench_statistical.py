@@ -91,10 +91,10 @@ from indexers.generators.statistical.ranking.encoder import Encoder
 from indexers.generators.statistical.ranking.hidden_topics import topic_groups
 from indexers.generators.statistical.ranking.matrices import unit
 from indexers.generators.statistical.storage import open_artefact, save
+from indexers.release.beside_text import MAX_RANKING
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
 from trainers.evaluation import (
-    MAX_RANKING,
     bm25,
     ensure_pushed,
     served,
@@ -368,7 +368,7 @@ def in_process(items: int, encoder: str | None) -> Iterator[Row]:
     command += ["--encoder", encoder] if encoder else []
     found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     for row in json.loads(found)["rows"]:
-        yield Row(*(row[name] for name in ("name", "value", "unit", "target")), notes=row["notes"])
+        yield Row(row["name"], row["value"], row["unit"], row["target"], notes=row["notes"])
 
 
 def learning(name: str, seed: int) -> Iterator[Row]:
@@ -450,6 +450,7 @@ def pair_of(
     """
     workspace, serving, text = _beside_text(dataset, store)
     with workspace.generator("query") as generator:
+        assert isinstance(generator, Statistical)
         figures = _of_artefact(generator.artefact, dataset, "test").mean(axis=0)
     return figures, serving["nDCG@10"], text["nDCG@10"]
 
@@ -459,6 +460,7 @@ def serves(name: str) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         workspace, serving, text = _beside_text(load(name), folder)
         with workspace.generator("query") as generator:
+            assert isinstance(generator, Statistical)
             fitted = generator.artefact.facts
             alone = _of_artefact(generator.artefact, workspace.dataset, "test")[:, 0]
     notes: dict[str, Any] = {
@@ -589,8 +591,10 @@ def judge_gains(dataset: Dataset, model: str, kept: str, *, known: bool) -> Iter
         found.setdefault(name, []).append(scores)
         print(f"{name}: {scores.mean():.4f}", file=sys.stderr, flush=True)
 
-    def judged(artefact: Artefact, *asked: object) -> Artefact:
-        found = judge(artefact, *asked)
+    def judged(
+        artefact: Artefact, queries: Sequence[Query], only: NDArray[np.int64] | None = None
+    ) -> Artefact:
+        found = judge(artefact, queries, only)
         print(found.judged, file=sys.stderr, flush=True)
         return found
 
@@ -602,8 +606,7 @@ def judge_gains(dataset: Dataset, model: str, kept: str, *, known: bool) -> Iter
             took(f"rebuilt{name}", f1)
     for one in [] if known else new:
         for name, asks in (("", None), (", judged", judged)):
-            how = (one, "test", lambda data: fit(data), asks)
-            row = next(of_statistical(dataset, *how))
+            row = next(of_statistical(dataset, one, "test", fit, asks))
             took(f"update{name}", np.array([row["f1"]] * len(queries)))
     for name, draws in found.items():
         f1, plain = np.stack(draws), np.stack(found[name.removesuffix(", judged")])
@@ -718,7 +721,7 @@ def picture(found: Iterable[Row], path: str) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    lines: dict[str, list[Mapping[str, object]]] = {}
+    lines: dict[str, list[Mapping[str, Any]]] = {}
     for row in found:
         lines.setdefault(row.name.partition(":")[0], []).append(row.notes)
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "learning"}):
@@ -741,8 +744,14 @@ def picture(found: Iterable[Row], path: str) -> None:
         figure.savefig(path, format="svg", metadata={"Date": None})
 
 
+def _kept(rows: Iterable[Row], shown: list[Row]) -> Iterator[Row]:
+    for row in rows:
+        shown.append(row)
+        yield row
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", help=", ".join(TARGETS))
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--readability", action="store_true")
@@ -767,7 +776,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.scale:
         drawn = Drawn(arguments.encoder) if arguments.encoder else None
-        every = (
+        every: Iterable[Row] = (
             row
             for items in arguments.scale
             for row in (
@@ -790,8 +799,8 @@ def main() -> None:
         every = (row for name in names for row in prices(name, arguments.seed))
     elif arguments.new_items:
         sets = (sampled(load(name), arguments.sample) for name in names)
-        how = (arguments.split, arguments.share, arguments.draws)
-        every = (row for one in sets for row in new_items(one, *how))
+        split, share, draws = arguments.split, arguments.share, arguments.draws
+        every = (row for one in sets for row in new_items(one, split, share, draws))
     elif arguments.served:
         every = map(serves, names)
     elif arguments.unseen:
@@ -799,23 +808,21 @@ def main() -> None:
     elif arguments.halves:
         every = map(random_halves, names)
     elif arguments.encoder:
-        asked = (arguments.encoder, arguments.seed, arguments.split)
-        every = (row for name in names for row in encoder_gains(name, *asked))
+        encoder, seed, split = arguments.encoder, arguments.seed, arguments.split
+        every = (row for name in names for row in encoder_gains(name, encoder, seed, split))
     elif arguments.judge:
         sets = (sampled(load(name), arguments.sample) for name in names)
-        asked = (arguments.judge, arguments.kept)
-        every = (
-            row for one in sets for row in judge_gains(one, *asked, known=arguments.known_items)
-        )
+        model, kept, known_items = arguments.judge, arguments.kept, arguments.known_items
+        every = (row for one in sets for row in judge_gains(one, model, kept, known=known_items))
     elif arguments.clicks:
-        how = (arguments.seed, arguments.split)
-        every = (row for name in names for row in click_gains(name, *how))
+        seed, split = arguments.seed, arguments.split
+        every = (row for name in names for row in click_gains(name, seed, split))
     elif arguments.curve:
         every = (row for name in names for row in learning(name, arguments.seed))
     else:
         every = (row for name in names for row in rows(name))
     shown: list[Row] = []
-    report((shown.append(row) or row for row in every), as_json=arguments.json)
+    report(_kept(every, shown), as_json=arguments.json)
     if arguments.picture:
         picture(shown, arguments.picture)
 

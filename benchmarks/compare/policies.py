@@ -161,7 +161,7 @@ def _writer(folder: Path, task: Task, tokens: int) -> Callable[[Sequence[Query]]
 
     sampling = Sampling(temperature=0.0, max_tokens=tokens)
     options = LocalModelOptions(model=str(folder), sampling=sampling)
-    generator = TransformersGenerator(options, None)
+    generator = TransformersGenerator(options)
 
     def written(queries: Sequence[Query]) -> list[Rewritten]:
         each = zip(queries, _prompts(task, queries), strict=True)
