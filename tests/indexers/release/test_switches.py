@@ -35,7 +35,7 @@ from indexers.release.inventory import prune
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.indexers.backends.fault_proxy import proxy_to
-from tests.indexers.release.conftest import Catalogue
+from tests.indexers.release.conftest import CHANGED, Catalogue
 from tests.indexers.release.interleaving import (
     REQUESTS,
     Action,
@@ -58,38 +58,27 @@ class World(Catalogue):
     def begin(self) -> None:
         """What serves first, serves."""
 
-    def update(self, what: str, side: Any, say: Any) -> None:
-        request = UpdateRequest(side, changed=self.folder / f"{what}.jsonl")
-        update_side(self.workspace(), request, no_bar, say)
-
-    def rebuild(self, say: Any) -> None:
-        rebuild_side(self.workspace(), RebuildRequest("item"), no_bar, say)
-
-    def publish(self, say: Any) -> None:
-        release(self.workspace(), [self.ids["fine"]], say=say)
-
-    def rules(self, say: Any) -> None:
-        release(self.workspace(f"publish.rules={self.folder / 'rules.csv'}"), [], say=say)
-
-    def rollback(self, say: Any) -> None:
-        roll_back(self.workspace(), [], say)
-
-    def prune(self, say: Any) -> None:
-        workspace = self.workspace()
-        prune(workspace.store, workspace.backend, 0, files=True, dry_run=False, say=say)
-
     @property
     def actions(self) -> dict[str, Action]:
+        def update(what: str) -> Action:
+            side: Side = "query" if "query" in what else "item"
+            request = UpdateRequest(side, changed=self.folder / f"{what}.jsonl")
+            return lambda say: update_side(self.workspace(), request, no_bar, say)
+
+        item, fine = RebuildRequest("item"), [self.ids["fine"]]
+        rules = f"publish.rules={self.folder / 'rules.csv'}"
         return {
-            "new item": partial(self.update, "new item", "item"),
-            "item gone": partial(self.update, "item gone", "item"),
-            "new query": partial(self.update, "new query", "query"),
-            "rebuild": self.rebuild,
-            "publish": self.publish,
-            "rules": self.rules,
-            "rollback": self.rollback,
-            "prune": self.prune,
+            **{what: update(what) for what in CHANGED},
+            "rebuild": lambda say: rebuild_side(self.workspace(), item, no_bar, say),
+            "publish": lambda say: release(self.workspace(), fine, say=say),
+            "rules": lambda say: release(self.workspace(rules), [], say=say),
+            "rollback": lambda say: roll_back(self.workspace(), [], say),
+            "prune": lambda say: pruned(self.workspace(), say),
         }
+
+
+def pruned(workspace: Workspace, say: Any, *, files: bool = True) -> Any:
+    return prune(workspace.store, workspace.backend, 0, files=files, dry_run=False, say=say)
 
 
 @pytest.fixture
@@ -115,8 +104,8 @@ def test_an_update_beside_a_rollback_starts_from_what_serves_then(
 ) -> None:
     said = list[str]()
     rolled_back = world.found[1][1]["item"]
-    once_before_the_switch(partial(world.rollback, print), monkeypatch)
-    world.update("new item", "item", said.append)
+    once_before_the_switch(partial(world.actions["rollback"], print), monkeypatch)
+    world.actions["new item"](said.append)
     (told,) = [one for one in said if "the update starts from what serves" in one]
     assert re.search(r"item-\S+, by process \d+ on \S+ \(rollback\) at \S+, serves", told), told
     serving = open_snapshot(world.store, world.found[0]["item"])
@@ -128,7 +117,7 @@ def test_an_update_beside_a_rollback_starts_from_what_serves_then(
 def test_a_rebuild_beside_a_rollback_is_refused_and_names_it(
     world: World, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    once_before_the_switch(partial(world.rollback, print), monkeypatch)
+    once_before_the_switch(partial(world.actions["rollback"], print), monkeypatch)
     monkeypatch.chdir(world.folder)
     no_gate = ("--set", "publish.tolerance=1")
     ended = cogr_index("rebuild", "--side", "item", *no_gate)
@@ -158,7 +147,7 @@ def test_a_switch_that_is_refused_leaves_no_trace_and_gives_another_ones_back(
 
     monkeypatch.setattr(MemoryBackend, "publish", late)
     with pytest.raises(LockedError):
-        world.update("new query", "query", print)
+        world.actions["new query"](print)
     entries = [dict(one["serving"]) for one in History(world.store, "memory").entries]
     assert entries == [*before, serving]
 
@@ -177,7 +166,7 @@ def test_a_publish_that_slept_after_its_switch_leaves_the_history_of_a_rollback(
         order._enter(place, *given)
 
     monkeypatch.setattr(order, "_enter", woken)
-    world.publish(print)
+    world.actions["publish"](print)
     assert world.found == before
 
 
@@ -389,36 +378,21 @@ class Team(Catalogue):
         assert coverage is None or (coverage.lacking, coverage.different) == (0, 0), coverage
         return dict(state), [dict(entry["serving"]) for entry in history.entries]
 
-    def own(self, say: Any) -> None:
-        release(self.workspace(), [self.items[2]], say=say)
-
-    def rollback(self, say: Any) -> None:
-        roll_back(self.workspace(), [], say)
-
-    def into(self, ids: Sequence[str], say: Any) -> None:
-        self.place().publish(ids, say, gate=False)
-
-    def rules(self, say: Any) -> None:
-        self.place(f"publish.rules={self.folder / 'rules.csv'}").publish([], say)
-
-    def rollback_into(self, say: Any) -> None:
-        self.place().roll_back([], say)
-
-    def prune(self, say: Any) -> None:
-        workspace = self.workspace()
-        prune(workspace.store, workspace.backend, 0, files=False, dry_run=False, say=say)
-
     @property
     def actions(self) -> dict[str, Action]:
+        def into(*ids: str) -> Action:
+            return lambda say: self.place().publish(ids, say, gate=False)
+
+        new, rules = self.items[2], f"publish.rules={self.folder / 'rules.csv'}"
         return {
-            "publish": self.own,
-            "rollback": self.rollback,
-            "into": partial(self.into, [self.items[2]]),
-            "pair into": partial(self.into, [self.items[2], self.queries[0]]),
-            "repair": partial(self.into, []),
-            "rules into": self.rules,
-            "rollback into": self.rollback_into,
-            "prune": self.prune,
+            "publish": lambda say: release(self.workspace(), [new], say=say),
+            "rollback": lambda say: roll_back(self.workspace(), [], say),
+            "into": into(new),
+            "pair into": into(new, self.queries[0]),
+            "repair": into(),
+            "rules into": lambda say: self.place(rules).publish([], say),
+            "rollback into": lambda say: self.place().roll_back([], say),
+            "prune": lambda say: pruned(self.workspace(), say, files=False),
         }
 
 
