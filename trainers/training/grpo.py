@@ -45,6 +45,7 @@ def prepare_grpo(inputs: Inputs, side: Side) -> tuple[Any, StepLog]:
     Raises TrainingError for a set-up that can't work.
     """
     from datasets import Dataset
+    from trl import GRPOTrainer
 
     settings, model = inputs.settings, inputs.before.model(side)
     own = settings.query if side == "query" else settings.item
@@ -64,7 +65,7 @@ def prepare_grpo(inputs: Inputs, side: Side) -> tuple[Any, StepLog]:
         {"prompt": chat(prompt, tokenizer), "entity": entity.id}
         for prompt, entity in zip(prompts, entities, strict=True)
     ]
-    trainer = _learner()(
+    trainer = GRPOTrainer(
         model=learner,
         reward_funcs=_scorer(inputs, side, entities, _ends(learner, tokenizer)),
         args=grpo_config(own, settings, batch, folder, seed, length),
@@ -96,29 +97,6 @@ def _ends(model: Any, tokenizer: Any) -> set[int]:
     declared = model.generation_config.eos_token_id
     several = declared if isinstance(declared, list) else [declared]
     return {tokenizer.eos_token_id, *several} - {None}
-
-
-def _learner() -> Any:
-    """TRL's trainer, which in one process computes nothing for groups with equal rewards: their
-    gradients are 0. TRL has no option for it. The loss is divided by the tokens of
-    all groups, as before.
-    """
-    from trl import GRPOTrainer
-
-    class Learner(GRPOTrainer):  # type: ignore[misc]
-        def _compute_loss(self, model: Any, inputs: Any) -> Any:
-            useful = inputs["advantages"] != 0
-            # Processes gather figures of as many rows each.
-            alone = self.accelerator.num_processes == 1
-            if alone and 0 < useful.sum() < len(useful):
-                rows = useful.shape
-                inputs = {
-                    name: value[useful] if getattr(value, "shape", ())[:1] == rows else value
-                    for name, value in inputs.items()
-                }
-            return super()._compute_loss(model, inputs)
-
-    return Learner
 
 
 def run_grpo(inputs: Inputs, side: Side) -> TrainedModel:

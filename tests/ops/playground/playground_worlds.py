@@ -9,9 +9,8 @@ from pathlib import Path
 
 from cogr.settings import load_settings
 from cogr.snapshots import Row
-from indexers.release import release
 from indexers.workspace import Workspace
-from tests.ops.expander.expander_worlds import freeze
+from tests.ops.expander.expander_worlds import freeze, serve_pair
 from tests.shops import write_beir
 
 HOSTILE = (
@@ -73,12 +72,8 @@ def two_rounds(workspace: Workspace) -> dict[str, str]:
     queries = [Row(f"q{at}", text, words) for at, (text, words) in enumerate(QUERIES.items())]
     freeze(workspace, "item", _rows(EARLIER), 1)
     freeze(workspace, "query", queries[:1], 1)
-    pair = [
-        freeze(workspace, "item", _rows(ITEMS), 2).id,
-        freeze(workspace, "query", queries, 2).id,
-    ]
-    release(workspace, pair, gate=False)
-    return {"item": pair[0], "query": pair[1]}
+    item, query = serve_pair(workspace, _rows(ITEMS), queries, 2)
+    return {"item": item, "query": query}
 
 
 def _rows(sets: dict[str, tuple[str, ...]]) -> list[Row]:

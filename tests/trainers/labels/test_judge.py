@@ -78,6 +78,12 @@ def test_a_judge_makes_a_data_set_and_says_how_far_it_agrees_with_people(
     assert endpoint.bodies[0]["temperature"] == 0
     shown = cogr_train("labels", "judge", *at(endpoint), "--out", "shown")
     assert "kappa 1.00, accuracy 100%" in shown.out
+    for arguments, words in (
+        (("--generator", "statistical"), "The generator statistical can't judge"),
+        (("--out", "judged"), "already has labels.jsonl and queries.jsonl"),
+    ):
+        ended = cogr_train("labels", "judge", *at(endpoint), "--out", "new", *arguments)
+        assert (ended.status, words in ended.sentence) == (2, True), ended.sentence
 
 
 def test_answers_without_one_level_are_counted_and_give_no_label(
@@ -102,18 +108,6 @@ def test_answers_without_one_level_are_counted_and_give_no_label(
     judged = [row for row in labels if row["source"] == "judge"]
     assert {row["item"].split("-")[1] for row in judged} == {"sofa", "table", "chair", "lamp"}
     assert found["agreement"] is None
-
-
-def test_wrong_options_are_refused(shop: Path, cogr_train: Command) -> None:
-    with FakeEndpoint(grade) as endpoint:
-        options = ["labels", "judge", *at(endpoint)]
-        assert cogr_train(*options).status == 0
-        for arguments, words in (
-            (("--generator", "statistical"), "The generator statistical can't judge"),
-            (("--out", "judged"), "already has labels.jsonl and queries.jsonl"),
-        ):
-            ended = cogr_train(*options, "--out", "new", *arguments)
-            assert (ended.status, words in ended.sentence) == (2, True), ended.sentence
 
 
 def test_an_endpoint_that_goes_away_keeps_what_it_answered(shop: Path, cogr_train: Command) -> None:
