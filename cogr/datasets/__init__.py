@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +163,31 @@ def _csv(path: Path, name: str, builder: Builder) -> _Records:
     sheet = Sheet.open(path, columns.read())
     sheet.need(columns.id, "dataset.columns.id")
     builder.has_fields([column for column in sheet.header if column], 0)
-    return sheet.records()
+    shopify = columns.id == "Handle" and "Option1 Value" in sheet.header
+    return _products(sheet.records(), builder.options) if shopify else sheet.records()
+
+
+_OF_VARIANTS = re.compile(r"Option\d Value|Variant (?:SKU|Barcode)")
+
+
+def _products(rows: _Records, options: DatasetOptions) -> _Records:
+    """The products of Shopify's export, which has a row for each variant and each image of one. The
+    first value of each column stays; options, SKUs and barcodes of all variants go into the text.
+    """
+    columns, fields = options.columns, dict(options.columns.sources(options.fields)).values()
+    for handle, group in groupby(rows, lambda one: one[1].get("Handle")):
+        several = list(group) if handle else []
+        product = {name: value for _, row in several[::-1] for name, value in row.items()}
+        own = [name for name in product if _OF_VARIANTS.fullmatch(name)]
+        values = [row[name] for name in own for _, row in several if name in row]
+        said = ", ".join(one for one in dict.fromkeys(values) if one != "Default Title")
+        text = columns.text[-1]
+        named = {columns.title, *columns.text[:-1], *fields}
+        for name in {*own} - named:
+            del product[name]
+        if several:
+            product[text] = "\n".join(filter(None, (product.get(text), said)))
+            yield several[0][0], product
 
 
 def _parquet(path: Path, name: str, builder: Builder) -> _Records:

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, unquote_to_bytes
 
 from cogr.datasets.fields import time_field
 from cogr.datasets.reading import Place, lines
@@ -122,11 +122,21 @@ class AccessLog:
             elif text:
                 last[client] = time, text
             if text:
-                yield client, time, text, unquote(clicked[1]) if clicked else ""
+                yield client, time, text, _unquoted(clicked[1]) if clicked else ""
 
     def _text(self, url: str) -> str:
         query = url.partition("?")[2].partition("#")[0]
-        return parse_qs(query).get(self.parameter, [""])[0].strip()
+        given = parse_qs(query, encoding="latin-1").get(self.parameter, [""])[0]
+        return _unquoted(given.encode("latin-1", "replace")).strip()
+
+
+def _unquoted(text: str | bytes) -> str:
+    """Percent signs decoded as UTF-8, or as cp1252 where they are none: caf%E9."""
+    raw = unquote_to_bytes(text) if isinstance(text, str) else text
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("cp1252", "replace")
 
 
 def _requests_of_people(path: Path) -> Iterator[tuple[str, datetime, str, str]]:

@@ -7,6 +7,7 @@
 | `quepid` | Quepid 8: a case's CSV (`query,docid,rating`, or detailed), or a book's (a column a
 judge) |
 | `ranklib` | RankLib and the plugin Learning to Rank: `grade qid:1 ... # item`; `# qid:1: text` |
+| `rre` | Rated Ranking Evaluator: JSON with topics, query groups and relevant documents |
 | `workbench` | OpenSearch's Search Relevance Workbench: JSON with `judgmentRatings` |
 | `rank_eval` | Elasticsearch's and OpenSearch's `_rank_eval`: JSON with `requests` |
 
@@ -65,7 +66,7 @@ def looks_like(path: Path) -> str:
     if re.fullmatch(r"\s*\S+\s+Q?\d+\s+\S+\s+\S+\s*", first):
         return "trec"
     if first.lstrip().startswith("{") and isinstance(whole := json_whole(path), dict):
-        keys = {"judgmentRatings": "workbench", "requests": "rank_eval"}
+        keys = {"judgmentRatings": "workbench", "topics": "rre", "requests": "rank_eval"}
         for key in keys.keys() & whole.keys():
             return keys[key]
     raise DataError(
@@ -150,6 +151,24 @@ def _read_ranklib(path: Path) -> Iterator[Judged]:
             yield from _judged(place, texts.get(row[2], ""), row[2], row[3], row[1])
 
 
+def _read_rre(path: Path) -> Iterator[Judged]:
+    place, groups = Place(path, 1), list[Mapping[str, Any]]()
+    for topic in _objects(json_whole(path), "topics", place):
+        groups += _objects(topic, "query_groups", place)
+    for group in groups:
+        relevant = group.get("relevant_documents", {})
+        parts = relevant if isinstance(relevant, list) else [relevant]
+        # Grade -> ids, or id -> its gain.
+        grades: dict[Any, Any] = {}
+        for key, value in (pair for part in parts for pair in json_object(part, place).items()):
+            some = dict.fromkeys(value, key) if isinstance(value, list) else {key: value}
+            grades |= {i: g.get("gain") if isinstance(g, dict) else g for i, g in some.items()}
+        for query in _objects(group, "queries", place):
+            text = next(iter(query.get("placeholders", {}).values()), group.get("name", ""))
+            for item, grade in grades.items():
+                yield from _judged(place, str(text), "", item, grade)
+
+
 def _read_workbench(path: Path) -> Iterator[Judged]:
     place = Place(path, 1)
     for query in _objects(json_whole(path), "judgmentRatings", place):
@@ -188,6 +207,7 @@ FORMATS: dict[str, Callable[[Path], Iterator[Judged]]] = {
     "beir": _read_beir,
     "quepid": _read_quepid,
     "ranklib": _read_ranklib,
+    "rre": _read_rre,
     "workbench": _read_workbench,
     "rank_eval": _read_rank_eval,
 }

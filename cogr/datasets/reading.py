@@ -16,17 +16,20 @@ import difflib
 import gzip
 import io
 import json
+import logging
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 from cogr.errors import DataError, SettingsError
 
-_JSON = "utf-8-sig"
+log = logging.getLogger(__name__)
+
 MAX_CELL = 1 << 24
 """Characters of a cell."""
 
@@ -74,7 +77,9 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         ) as file:
             yield file
     except UnicodeDecodeError as error:
-        raise _undecodable(path, error.encoding) from error
+        raise DataError(
+            f"{path}: the text is not {_Named.encoding}; save the file as UTF-8."
+        ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path} is truncated or damaged ({error}); fetch it again.") from error
     except OSError as error:
@@ -82,12 +87,14 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         raise DataError(f"{path} can't be read ({reason}); name a readable file.") from error
 
 
-def lines(path: Path, encoding: str = "") -> Iterator[tuple[int, str]]:
+def lines(path: Path, *, named: bool = True) -> Iterator[tuple[int, str]]:
     """Lines with their numbers from 1, without line ends. Only \\n (or \\r\\n) ends a line; a byte
-    order mark is skipped. The encoding is that of `use_encoding` by default. Raises DataError.
+    order mark is skipped. The encoding is as of `encoding_of`, or without `named` the detected one.
+    Raises DataError.
     """
+    encoding = encoding_of(path) if named else _detected(path)
     with open_bytes(path) as file:
-        texts = io.TextIOWrapper(file, encoding or _Named.encoding, newline="\n")
+        texts = io.TextIOWrapper(file, encoding, newline="\n")
         for number, text in enumerate(texts, start=1):
             yield number, text.removesuffix("\n").removesuffix("\r")
 
@@ -96,7 +103,7 @@ def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
     """The objects of a file with one JSON object a line, which is UTF-8 whatever encoding is named
     for other files. Empty lines are skipped. Raises DataError that names the line.
     """
-    for number, line in lines(path, _JSON):
+    for number, line in lines(path, named=False):
         if line and not line.isspace():
             place = Place(path, number)
             yield place, json_object(parse_json(line, place), place)
@@ -105,7 +112,7 @@ def json_records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
 def json_whole(path: Path) -> Any:
     """The JSON value that a whole file is. Raises DataError."""
     with open_bytes(path) as file:
-        return parse_json(file.read().decode(_JSON), Place(path, 1))
+        return parse_json(file.read().decode(_detected(path)), Place(path, 1))
 
 
 def parse_json(text: str, place: Place) -> Any:
@@ -183,14 +190,16 @@ class Sheet:
     path: Path
     delimiter: str
     header: tuple[str, ...]
+    encoding: str
 
     @classmethod
     def open(cls, path: Path, wanted: Collection[str] = ()) -> Sheet:
-        """Detect delimiter and header of a table; `wanted` columns help to find the delimiter.
-        Raises DataError where it is empty, damaged or no text, or names a column twice.
+        """Detect encoding, delimiter and header of a table; `wanted` columns help to find the
+        delimiter. Raises DataError where it is empty, damaged or no text, or names a column twice.
         """
+        encoding = encoding_of(path)
         with open_bytes(path) as file:
-            head = io.TextIOWrapper(file, _Named.encoding).read(_HEAD)
+            head = io.TextIOWrapper(file, encoding).read(_HEAD)
         headers = {choice: _first_row(head, choice) for choice in DELIMITERS}
         delimiter = max(
             headers, key=lambda one: (len({*wanted} & {*headers[one]}), len(headers[one]))
@@ -203,7 +212,7 @@ class Sheet:
             raise DataError(
                 f"{path}, line 1: the header names {twice!r} twice; give each column its own name."
             )
-        return cls(path, delimiter, header)
+        return cls(path, delimiter, header, encoding)
 
     @classmethod
     def of(cls, path: Path, *columns: str) -> Sheet:
@@ -258,7 +267,7 @@ class Sheet:
         csv.field_size_limit(MAX_CELL)
         taken: list[str] = []
         with open_bytes(self.path) as file:
-            text = io.TextIOWrapper(file, _Named.encoding)
+            text = io.TextIOWrapper(file, self.encoding)
             reader = csv.reader(_kept(text, taken), delimiter=self.delimiter)
             try:
                 for row in reader:
@@ -311,37 +320,68 @@ class Sheet:
 
 
 class _Named:
-    encoding = "utf-8-sig"
+    encoding = ""
 
 
 def use_encoding(name: str) -> None:
-    """Read every text file but JSON in this encoding from now on; "" is UTF-8. Raises SettingsError
-    for an unknown one.
+    """Read every text file from now on in this encoding; with "" it is detected. Raises
+    SettingsError for an unknown one.
     """
     try:
-        known = codecs.lookup(name or "utf-8").name
+        _Named.encoding = codecs.lookup(name).name if name else ""
     except LookupError as error:
         raise SettingsError(
             f"The encoding {name!r} is unknown; name one that Python has, such as cp1252, "
             "iso8859-2 or utf-16."
         ) from error
-    _Named.encoding = "utf-8-sig" if known == "utf-8" else known
 
 
-def _undecodable(path: Path, encoding: str) -> DataError:
-    if encoding != "utf-8":
-        return DataError(f"{path}: the text is not {_Named.encoding}; name another encoding.")
-    place = str(path)
+def encoding_of(path: Path) -> str:
+    """The encoding of a text file: the named one, else cp1252 where it is plainly Western text in
+    that, which is said, else UTF-8. Raises DataError that names line and byte of what is neither.
+    """
+    return _Named.encoding or _detected(path)
+
+
+def _detected(path: Path) -> str:
+    with open_bytes(path) as file, suppress(UnicodeDecodeError):
+        for _ in codecs.iterdecode(iter(partial(file.read, 1 << 20), b""), "utf-8"):
+            pass
+        return "utf-8-sig"
     with open_bytes(path) as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                line.decode()
-            except UnicodeDecodeError as error:
-                place = f"{Place(path, number)}: the text is not UTF-8 (byte {error.start + 1})"
-    return DataError(
-        f"{place}; convert the file to UTF-8, or name its encoding, such as cp1252 for Excel on "
-        "Windows, with --encoding or dataset.encoding."
-    )
+        raw = file.read()
+    if _is_cp1252(raw):
+        _tell(path)
+        return "cp1252"
+    for number, line in enumerate(raw.split(b"\n"), start=1):
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{Place(path, number)}: the text is not UTF-8 (byte {error.start + 1}); convert "
+                "the file to UTF-8, or name its encoding with --encoding or dataset.encoding."
+            ) from error
+    return "utf-8-sig"
+
+
+@cache
+def _tell(path: Path) -> None:
+    log.warning("%s is not UTF-8 and is read as cp1252; --encoding names another one.", path)
+
+
+_LETTERS = rb"[A-Za-z\xc0-\xd6\xd8-\xf6\xf8-\xfe]+"
+_SIGNS = rb"[\x80\x85\x91-\x97\x99\xa0\xa3\xa7\xa9\xab\xae\xb0\xb2-\xb5\xb7\xbb-\xbe\xd7]"
+
+
+def _is_cp1252(raw: bytes) -> bool:
+    """Whether bytes that are no UTF-8 read as a Western language in cp1252: nothing but its letters
+    and usual signs, nothing that is UTF-8, and words with such letters have as many others.
+    """
+    words = b"".join(word for word in re.findall(_LETTERS, raw) if not word.isascii())
+    ascii_ = len(re.sub(rb"[^A-Za-z]", b"", words))
+    rest = re.sub(_SIGNS, b"", re.sub(_LETTERS, b"", raw))
+    torn = re.search(rb"[\xc2-\xc5][\x80-\xbf]|\xe2[\x80-\xbf]{2}", raw)
+    return rest.isascii() and 2 * ascii_ >= len(words) and not torn
 
 
 def _kept(lines: Iterable[str], taken: list[str]) -> Iterator[str]:

@@ -67,7 +67,7 @@ class DatasetSettings(SettingsTable):
     )
     columns: ColumnSettings = Field(default_factory=ColumnSettings)
     encoding: str = Field(
-        "", description="Of every text file that is read, such as cp1250; UTF-8 if empty"
+        "", description="Of every text file that is read, such as cp1250; UTF-8 or cp1252 if empty"
     )
 
     _is_path = field_validator("path")(usable_path)

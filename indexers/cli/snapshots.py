@@ -233,7 +233,7 @@ def _import_ubi(
 
 JudgementFormat = Literal["trec", "beir", "quepid"]
 """Those of `cogr.datasets.judgements` that are written."""
-ReadFormat = Literal["trec", "beir", "quepid", "ranklib", "workbench", "rank_eval"]
+ReadFormat = Literal["trec", "beir", "quepid", "ranklib", "rre", "workbench", "rank_eval"]
 _TEXTS = "Texts of the queries, if the files have only ids: id, tab and text on each line."
 SplitOption = Annotated[Split | None, Option(help="Only the queries of this split.")]
 

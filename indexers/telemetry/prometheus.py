@@ -59,33 +59,71 @@ def histogram(name: str, help_: str, *labels: str) -> Histogram:
 
 # Runs: rebuilds and updates, local or on workers.
 RUNS = counter("cogr_runs_total", "Rebuilds and updates that ended", "side", "command", "outcome")
-LAST_SUCCESS = gauge("cogr_last_success_timestamp_seconds", "Last success", "side", "command")
-STAGE_SECONDS = histogram("cogr_stage_duration_seconds", "How long stages took", "side", "stage")
+LAST_SUCCESS = gauge(
+    "cogr_last_success_timestamp_seconds", "When a run last ended well", "side", "command"
+)
+STAGE_SECONDS = histogram(
+    "cogr_stage_duration_seconds", "How long a stage of a run took", "side", "stage"
+)
 ENTITIES = gauge("cogr_rebuild_entities", "Entities of the side", "side")
-TO_GENERATE = gauge("cogr_rebuild_entities_to_generate", "Without an answer at first", "side")
-ANSWERED = gauge("cogr_rebuild_entities_answered", "Of those, with an answer or a reason", "side")
-SET_ASIDE = gauge("cogr_rebuild_entities_set_aside", "Without keywords in the snapshot", "side")
+TO_GENERATE = gauge(
+    "cogr_rebuild_entities_to_generate", "Entities that had no answer when the run began", "side"
+)
+ANSWERED = gauge(
+    "cogr_rebuild_entities_answered",
+    "Entities of those that have an answer or a reason now",
+    "side",
+)
+SET_ASIDE = gauge(
+    "cogr_rebuild_entities_set_aside", "Entities without keywords in the last snapshot", "side"
+)
 
 # The coordinator of a rebuild on workers.
-QUEUE = gauge("cogr_rebuild_queue_messages", "Messages that wait in the broker's queue", "side")
+QUEUE = gauge(
+    "cogr_rebuild_queue_messages", "Messages in the broker's queue when it was last asked", "side"
+)
 SETBACKS = gauge("cogr_rebuild_setbacks", "Rounds in a row without an answer", "side")
-BROKER_UP = gauge("cogr_rebuild_broker_up", "1 when the broker answered, else 0", "side")
+BROKER_UP = gauge(
+    "cogr_rebuild_broker_up", "1 when the broker answered the last call, else 0", "side"
+)
 
 # Whoever generates: a worker, or a local rebuild.
-ANSWERS = counter("cogr_answers_total", "Answers of the generator", "side", "outcome")
+ANSWERS = counter(
+    "cogr_answers_total",
+    "Answers of the generator: completion, permanent or transient failure",
+    "side",
+    "outcome",
+)
 TOKENS = counter("cogr_generated_tokens_total", "Tokens generated", "side")
 
 # A worker.
-WORKER_SHARDS = counter("cogr_worker_shards_total", "Shards tried", "side", "outcome")
+WORKER_SHARDS = counter(
+    "cogr_worker_shards_total", "Shards that this worker tried", "side", "outcome"
+)
 WORKER_BUSY = gauge("cogr_worker_busy", "1 while this worker is at a shard, else 0", "side")
-ENGINE_LOAD_SECONDS = histogram("cogr_worker_engine_load_duration_seconds", "Loading an engine")
-LAST_ANSWER = gauge("cogr_worker_last_answer_timestamp_seconds", "The last answer", "side")
+ENGINE_LOAD_SECONDS = histogram(
+    "cogr_worker_engine_load_duration_seconds", "How long an engine took to be ready"
+)
+LAST_ANSWER = gauge(
+    "cogr_worker_last_answer_timestamp_seconds", "When this worker last got an answer", "side"
+)
 
 # Publishing.
-VERIFICATIONS = counter("cogr_verifications_total", "Indexes compared", "side", "outcome")
-GATE_VERDICTS = counter("cogr_gate_verdicts_total", "Verdicts: passed, refused", "outcome")
-GATE_F1 = gauge("cogr_gate_f1", "F1 when the gate last looked: candidate, serving", "pair")
-GATE_UNREACHED = gauge("cogr_gate_unreached_share", "Items that no query reaches", "pair")
+VERIFICATIONS = counter(
+    "cogr_verifications_total",
+    "Comparisons of the backend with a snapshot: equal, different",
+    "side",
+    "outcome",
+)
+GATE_VERDICTS = counter(
+    "cogr_gate_verdicts_total", "Verdicts of the gate: passed, refused", "outcome"
+)
+GATE_F1 = gauge(
+    "cogr_gate_f1", "F1 of the pair when the gate last looked: candidate, serving", "pair"
+)
+GATE_UNREACHED = gauge(
+    "cogr_gate_unreached_share", "Share of items that no query reaches: candidate, serving", "pair"
+)
 PUBLISHES = counter("cogr_publishes_total", "Switches of what serves: switched, failed", "outcome")
 
 # Alerts look at these: a count from 0 shows the first one as an increase, and a push of 0 replaces

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
@@ -46,6 +47,9 @@ from indexers.workspace import Workspace
 from ops.expander.app import MAX_QUERY_CHARS
 from ops.expander.expander import Parts
 
+_PATIENCE: Mapping[str, float] = {"loading": 60.0, "deadline": 10.0}
+"""Why there are no keywords yet -> seconds that a person waits for them, unlike a shopper."""
+_AGAIN = 0.1
 _OPEN = 8
 """Most open snapshots: both sides of the pairs A and B, and of the two pairs before."""
 _LISTED = 50
@@ -115,11 +119,16 @@ class PlaygroundAnswers:
             "rules": [astuple(rule) for rule in self._rules(pairs[0][0].id)] if pairs else [],
             "examples": catalogue.examples(_EXAMPLES) if catalogue else [],
             "problem": problem,
+            "loading": self._loading,
         }
 
     async def search(self, query: Text, pairs: _Pairs, size: Size = 20) -> dict[str, Any]:
-        """One query with one pair, or with two side by side."""
+        """One query with one pair, or with two side by side. The first answers wait for a model
+        that is being loaded; `waited` says so.
+        """
+        loading, started = self._loading, time.monotonic()
         words = [await self._words(query, asked) for asked in pairs]
+        waited = time.monotonic() - started if loading else 0.0
 
         def searched() -> list[dict[str, Any]]:
             catalogue, _ = self._catalogue_or_why()
@@ -130,7 +139,11 @@ class PlaygroundAnswers:
             besides = searches[::-1] if len(searches) > 1 else [None]
             return [one.as_dict(size, of) for one, of in zip(searches, besides, strict=True)]
 
-        return {"pairs": await asyncio.to_thread(searched)}
+        return {"pairs": await asyncio.to_thread(searched), "waited": round(waited, 1)}
+
+    @property
+    def _loading(self) -> bool:
+        return self._parts.models.state == "loading"
 
     def queries(
         self,
@@ -205,7 +218,12 @@ class PlaygroundAnswers:
         pair = self._parts.follower.pair
         if asked.keywords is not None or (asked.item, asked.query) != _snapshots_of(pair):
             return await asyncio.to_thread(self._unserved, query, asked)
-        return await self._parts.expander.expand(query, pair)
+        started = time.monotonic()
+        expansion = await self._parts.expander.expand(query, pair)
+        while time.monotonic() - started < _PATIENCE.get(expansion.reason, 0):
+            await asyncio.sleep(_AGAIN)
+            expansion = await self._parts.expander.expand(query, pair)
+        return expansion
 
     def _cluster_of(self, asked: RequestedPair) -> Backend | None:
         item = self._parts.follower.pair.item

@@ -20,6 +20,7 @@ from cogr.settings import secret_keys
 from tests.commands import Command, Ended
 from tests.damages import files_below
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, refused
+from tests.ops.broken_servers import broken
 from tests.ops.expander.expander_worlds import workspace
 
 pytestmark = pytest.mark.slow
@@ -81,6 +82,17 @@ def test_plans_and_work_show_none(shop: Shop) -> None:
         assert shop.run(line).status == 0
     shop.run("cogr-ops doctor --json")
     assert shop.files_are_clean() > 10
+
+
+@pytest.mark.parametrize("fault", ["absent", "noise"])
+def test_services_that_are_away_show_none(shop: Shop, fault: str) -> None:
+    with broken(fault) as port:
+        there = (
+            f"--set opensearch.url=http://127.0.0.1:{port} "
+            f"--set redis.url=redis://u@127.0.0.1:{port}/0"
+        )
+        for line in ("list --json", "search sofa -v", "verify"):
+            assert shop.run(f"cogr-index {line} {there}").status == 3
 
 
 def test_an_endpoint_that_repeats_what_it_was_sent_shows_none(shop: Shop) -> None:

@@ -183,6 +183,7 @@ class OpenSearchBackend:
         return serving
 
     def serving(self) -> Mapping[Side, str | None]:
+        """The snapshot that serves each side, or None."""
         return self.pair().ids
 
     def pair(self, *, counted: bool = False) -> Pair:
@@ -196,6 +197,7 @@ class OpenSearchBackend:
         return pair
 
     def list(self) -> Sequence[Listed]:
+        """Every pushed snapshot under the prefix."""
         pattern = ",".join(f"{alias}-{side}-r*" for side, alias in self._aliases.items())
         seen = {"expand_wildcards": "open,hidden"}
         there = self.cluster.call("GET", f"/{pattern}", params=seen, doing="listing the indexes")
@@ -227,10 +229,12 @@ class OpenSearchBackend:
     def retrieved(
         self, keywords: Keywords, *, snapshot: str, words: Words | None = None
     ) -> SearchResult:
+        """The whole retrieved set with scores, without texts."""
         index, fields = self._place_of(snapshot)
         return search.everything(self.cluster, index, boosts_of(keywords), words, fields)
 
     def lookup(self, text: str, *, snapshot: str) -> Row | None:
+        """The row of a query text; None when the query side does not hold it."""
         state = pushed_index(self.cluster, snapshot)
         return search.lookup(self.cluster, state.name, text)
 
@@ -302,7 +306,7 @@ _SWITCHED = (
 
 
 def _check_expected(now: _Aliased, expected: Mapping[Side, str | None] | None) -> None:
-    for side, states in now.items():
+    for side, states in now.items() if expected else ():
         # An alias of several indexes names no snapshot (`pair_of`).
         served = states[0].snapshot if len(states) == 1 else None
         if expected and served != expected[side]:

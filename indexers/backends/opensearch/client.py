@@ -15,9 +15,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from cogr.errors import CogrError, MissingExtraError, ServiceError, SettingsError, UserError
 from cogr.matching.bm25 import BM25
+from cogr.redaction import learn_address
 from cogr.settings.serving import OpenSearchSettings
 
 _TRANSIENT = {429, 502, 503, 504}
@@ -184,12 +187,21 @@ class Cluster:
     """
 
     def __init__(self, settings: OpenSearchSettings) -> None:
-        from opensearchpy import OpenSearch
+        from opensearchpy import OpenSearch, Urllib3HttpConnection
+
+        class Connection(Urllib3HttpConnection):  # type: ignore[misc]
+            def _create_urllib3_pool(self) -> None:
+                self.pool: Any = self._urllib3_pool_factory()
+                if proxy := _proxy(self.host):
+                    self.pool = _through(proxy, self.pool)
 
         self.settings = settings
         self.urls = _urls(settings)
         self.url = ",".join(self.urls)
-        self._transport = OpenSearch(pool_maxsize=BULK_THREADS + 1, **_options(settings)).transport
+        client = OpenSearch(
+            pool_maxsize=BULK_THREADS + 1, connection_class=Connection, **_options(settings)
+        )
+        self._transport = client.transport
         self._reached = False
 
     @cached_property
@@ -287,9 +299,38 @@ def connect_async(settings: OpenSearchSettings) -> Any:
         async def _create_aiohttp_session(self) -> None:
             await super()._create_aiohttp_session()
             # A redirect would take requests to another host; the other client follows none.
-            self.session.request = partial(self.session.request, allow_redirects=False)
+            more = {"allow_redirects": False, "proxy": _proxy(self.host)}
+            self.session.request = partial(self.session.request, **more)
 
     return AsyncOpenSearch(connection_class=Connection, **_options(settings, for_async=True))
+
+
+def _proxy(url: str) -> str | None:
+    """The proxy that HTTPS_PROXY and NO_PROXY name for this address."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" or proxy_bypass(parts.hostname or ""):
+        return None
+    return getproxies().get("https")
+
+
+_TLS = ("cert_reqs", "ca_certs", "cert_file", "key_file")
+
+
+def _through(proxy: str, pool: Any) -> Any:
+    """A pool of connections to the same host through a proxy."""
+    from urllib3 import ProxyManager, make_headers
+
+    learn_address(proxy)
+    user = unquote(urlsplit(proxy).netloc.rpartition("@")[0])
+    headers = make_headers(proxy_basic_auth=user) if user else None
+    manager = ProxyManager(
+        proxy,
+        proxy_headers=headers,
+        maxsize=BULK_THREADS + 1,
+        timeout=pool.timeout,
+        **{name: getattr(pool, name) for name in _TLS},
+    )
+    return manager.connection_from_host(pool.host, pool.port, "https")
 
 
 def _options(settings: OpenSearchSettings, *, for_async: bool = False) -> dict[str, Any]:

@@ -53,6 +53,10 @@ async function during(work, again) {
   }
 }
 
+const LOADING =
+  "The model that writes keywords for new queries is being loaded; the first answer waits for it.";
+const waitedFor = (seconds) => `This answer waited ${seconds} s for its model to be loaded.`;
+
 const notice = (sentence, ...more) =>
   make("div", { className: "notice" }, make("p", {}, foreign(sentence)), ...more);
 
@@ -82,7 +86,7 @@ async function search(place = () => find("results")) {
         state.words[at].read(answer);
         if (!state.words[at].changed) state.before[at] = answer;
       });
-      fill(find("notices"));
+      fill(find("notices"), found.waited ? notice(waitedFor(found.waited)) : null);
       keepFocus(draw, place);
       say();
       await compareText(signal);
@@ -213,7 +217,7 @@ function fromAddress() {
 }
 
 function drawPage() {
-  const { data, pairs, rules, examples, absent, problem } = page;
+  const { data, pairs, rules, examples, absent, problem, loading } = page;
   find("data").textContent = data
     ? `${many(data.items, "item")}, ${many(data.queries, "labelled query", "labelled queries")}`
     : "no data set";
@@ -237,6 +241,7 @@ function drawPage() {
       ? `What serves (${absent}) is not in this store; the newest snapshot that is there is ` +
         "shown instead."
       : "",
+    loading ? LOADING : "",
     problem ? `There are no labels and no text to compare with: ${problem}` : "",
   ].filter(Boolean);
   fill(

@@ -21,6 +21,11 @@ RANKLIB = (
     "# qid:1: red lamp\n# qid:2: rug\n#\n4\tqid:1 #\t7555\tRed lamp\n"
     "0 qid:1 1:0.2 2:3e-4 # 1370 Rug\n3 qid:2 #x-1\n"
 )
+GAINS = '{"3": ["a"], "1": ["b", "c"]}'
+OTHER_GAINS = '[{"a": {"gain": 3}}, {"b": {"gain": 0}}]'
+RRE = f"""{{"index": "shop", "topics": [{{"description": "lamps", "query_groups": [
+  {{"name": "lamp", "queries": [{{"template": "q.json", "placeholders": {{"$query": "red lamp"}}}}],
+  "relevant_documents": {GAINS}}}]}}]}}"""
 WORKBENCH = """{"name": "lamps", "judgmentRatings": [
   {"query": "red lamp", "ratings": [{"docId": "a", "rating": "3"}, {"docId": 7, "rating": 0}]},
   {"query": "rug", "ratings": [{"docId": "b", "rating": "0.5"}]}]}"""
@@ -46,6 +51,8 @@ RANK_EVAL = """{"requests": [
         (DETAILED, "quepid", "red lamp::a:3.0 red lamp::b:None"),
         (RANKLIB, "ranklib", "red lamp:1:7555:4.0 red lamp:1:1370:0.0 rug:2:x-1:3.0"),
         ("3 qid:q9 1:0.5 2:1 #docid = GX1 inc = 1\n", "ranklib", ":q9:GX1:3.0"),
+        (RRE, "rre", "red lamp::a:3.0 red lamp::b:1.0 red lamp::c:1.0"),
+        (RRE.replace(GAINS, OTHER_GAINS), "rre", "red lamp::a:3.0 red lamp::b:0.0"),
         (WORKBENCH, "workbench", "red lamp::a:3.0 red lamp::7:0.0 rug::b:0.5"),
         (RANK_EVAL, "rank_eval", "red lamp:r1:a:2.0 red lamp:r1:b:0.0 rug:r2:c:1.0"),
     ],
@@ -77,7 +84,7 @@ def test_several_judges_are_one_grade_as_in_quepid(
         ("q 0 d 1\nq 0 d\n", "line 2: .*3 fields .*4"),
         ("4 qid:1 1:2\n", "line 1: .*qid:ID"),
         ('{"requests": [{"ratings": [{"_id": "a"}]}]}', "line 1: a query has no text"),
-        ('{"requests": {}}', "line 1: 'requests' is not a list; write one of objects"),
+        ('{"topics": {}}', "line 1: 'topics' is not a list; write one of objects"),
         ('{"judgmentRatings": [[]]}', "line 1: the record is not a JSON object but list"),
         ('{"hits": []}', "no known format .* with --format"),
         ("query,docid,rating\n ,1,2\n", "line 2: .*text"),

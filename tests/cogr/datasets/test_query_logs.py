@@ -93,7 +93,7 @@ def test_an_access_log_gives_searches_and_clicks(tmp_path: Path) -> None:
 
 
 VISITS = [
-    ("203.0.114.1", "/s?q=caf%C3%A9+", "-"),
+    ("203.0.114.1", "/s?q=caf%E9", "-"),
     ("203.0.114.1", "/p/a", "https://shop.example/s?q=caf%C3%A9"),
     ("203.0.114.2", "/s?q=caf%C3%A9", "-"),
     ("203.0.114.3", "/s?q=tea", "-"),

@@ -4,6 +4,7 @@ gets in or out.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,13 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from cogr.records import SIDES
 from cogr.snapshots import Row
 from indexers.release import release
 from indexers.search import search
+from indexers.workspace import Workspace
 from ops.cli.serve import expander_app
+from ops.expander.live_models import Models
 from tests.ops.expander.expander_worlds import (
     ITEMS,
     QUERIES,
@@ -22,8 +26,10 @@ from tests.ops.expander.expander_worlds import (
     freeze,
     running,
     serve_pair,
+    wait_for,
 )
 from tests.ops.playground.playground_worlds import FIELDS, two_rounds, workspace
+from tests.shops import rebuild_here, write_sample_part
 
 
 class Page:
@@ -257,6 +263,32 @@ def test_a_merchants_rules_are_listed_and_those_of_a_query_named(tmp_path: Path)
         answer = page.search("Green Sofa")
         assert answer["rules"] == ["pin green sofa, c"]
         assert answer["hits"][0]["id"] == "c"
+
+
+@pytest.mark.slow
+def test_the_first_answer_waits_for_a_model_that_is_being_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And says so; what a shopper is answered meanwhile is the fallback."""
+    write_sample_part(tmp_path)
+    shop = Workspace.open(tmp_path / "cogr.toml", ["generator.name=statistical"])
+    for side in SIDES:
+        rebuild_here(shop, side)
+    made, slow = Models._made, threading.Event()
+    monkeypatch.setattr(Models, "_made", lambda *given: slow.wait(20) and made(*given))
+    with running(shop, playground=True) as started:
+        wait_for(lambda: started.parts.models.state == "loading")
+        pair = {f"{side}": str(id_) for side, id_ in shop.backend.serving().items()}
+        page = Page(started, pair)
+        assert page.ask("page")["loading"]
+        assert started.expand("grey velvet something")["reason"] == "loading"
+        threading.Timer(0.5, slow.set).start()
+        found = page.ask("search", query="grey velvet something", pairs=[page.pair])
+        assert found["waited"] >= 0.3
+        assert found["pairs"][0]["source"] == "model"
+        assert not page.ask("page")["loading"]
+        assert page.ask("search", query="blue velvet", pairs=[page.pair])["waited"] == 0
+        assert page.ask("page")["pairs"][0]["writer"] == "statistical"
 
 
 def test_a_distilled_pair_is_named_so(tmp_path: Path) -> None:

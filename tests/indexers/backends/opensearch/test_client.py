@@ -5,15 +5,17 @@ are signed; how bulk requests are cut, and how little is held at once.
 from __future__ import annotations
 
 import asyncio
+import base64
 import datetime
 import ipaddress
 import json
+import socket
 import ssl
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +224,64 @@ def test_a_cluster_may_want_a_certificate_of_us(tmp_path: Path, way: str) -> Non
         for wrong in ({"client_cert": str(public)}, {"client_cert": str(tmp_path / "none.pem")}):
             with pytest.raises(SettingsError, match=r"opensearch\.client_cert"):
                 asked(OpenSearchSettings.model_validate({**base, **wrong}), way)
+
+
+@contextmanager
+def tunnel() -> Iterator[tuple[str, list[bytes]]]:
+    """A proxy for https: its address, and the heads of the requests that it got."""
+    seen: list[bytes] = []
+
+    def pump(one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+
+    def handle(near: socket.socket) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += near.recv(65536)
+        seen.append(head)
+        host, _, port = head.split()[1].decode().rpartition(":")
+        with socket.create_connection((host, int(port))) as far, near:
+            near.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            back = threading.Thread(target=pump, args=(far, near), daemon=True)
+            back.start()
+            pump(near, far)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=handle, args=(server.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}", seen
+
+
+@WAYS
+def test_https_goes_through_the_proxy_of_the_environment(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    public, key, _ = certificate(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(public, key)
+    with serve(lambda _: (200, b"{}"), tls=context) as url, tunnel() as (proxy, seen):
+        settings = OpenSearchSettings.model_validate({"url": url, "ca_file": str(public)})
+        monkeypatch.setenv("HTTPS_PROXY", f"http://me:pw%40x@{proxy}")
+        assert asked(settings, way) == {}
+        (head,) = seen
+        assert head.startswith(b"CONNECT 127.0.0.1:")
+        basic = base64.b64encode(b"me:pw@x")
+        assert b"proxy-authorization: basic " + basic.lower() in head.lower()
+        monkeypatch.setenv("NO_PROXY", "localhost,127.0.0.1")
+        assert asked(settings, way) == {}
+        monkeypatch.setenv("NO_PROXY", "elsewhere.example")
+        monkeypatch.delenv("HTTPS_PROXY")
+        monkeypatch.setenv("HTTP_PROXY", f"http://{proxy}")
+        assert asked(settings, way) == {}
+    assert len(seen) == 1
 
 
 # AWS
