@@ -21,8 +21,7 @@ demo:
 	@$(if $(filter opensearch,$(BACKEND)),$(START_OPENSEARCH)) \
 	  $(BIN)/cogr-train demo --backend $(BACKEND)
 
-# PyTorch and TRL as Python compiles them, kept beside their files: else each process of the tests
-# compiles them for itself, at the same time.
+# Compiles PyTorch and TRL once, beside the checks: otherwise each process of the tests would.
 COMPILE = $(BIN)/python -c "import peft, trl.trainer.grpo_trainer, trl.trainer.sft_trainer" \
   >/dev/null 2>&1
 

@@ -129,7 +129,7 @@ class InThisProcess(Launcher):
     """
 
     def run(self, run: Run, retries: int = 0, *_: Any) -> int:
-        """As `Launcher.run`, but in this process: no import of PyTorch for each round."""
+        """Do the stages; returns their exit status. What they print goes to standard error."""
         with redirect_stdout(sys.stderr):
             status = do_stages(Workspace.open(self.config, self.overrides), run, retries)
         if not gc.get_freeze_count():

@@ -391,7 +391,7 @@ class KeptFit(Statistical):
         from indexers.generators.statistical.new_items import joined, unseen, with_keywords
 
         items = unseen(self._fitted, self._dataset.items)
-        snapshot = self._mirrors()[0] if self._pair[0] else None
+        snapshot = self._mirror(self._pair[0]) if self._pair[0] else None
         if self._only_queries and snapshot is not None:
             items = [item for item in items if snapshot.ids.find(item.id) >= 0]
         artefact = joined(self._fitted, items, self._cold) if items else self._fitted
@@ -417,11 +417,11 @@ class KeptFit(Statistical):
             save_cold(cold, store)
         return cold
 
-    def _mirrors(self) -> list[Mirror]:
+    def _mirror(self, id_: str) -> Mirror:
         from cogr.snapshots import open_snapshot
         from indexers.backends.memory import mirror_of
 
-        return [mirror_of(open_snapshot(self._store, id_)) for id_ in self._pair if id_]
+        return mirror_of(open_snapshot(self._store, id_))
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Answer]:
         asked = list(requests)
@@ -437,12 +437,12 @@ class KeptFit(Statistical):
     def _chosen(self, items: list[Item]) -> dict[str, list[str]]:
         from indexers.generators.statistical.new_items import chosen, unseen
 
-        fresh = unseen(self._fitted, items)
-        if not all(self._pair) or not fresh:
+        fresh, (item, query) = unseen(self._fitted, items), self._pair
+        if not (item and query and fresh):
             return {}
         judge = None if self._judge is None else self._on_new_items
-        own, queries = self._mirrors()
-        return chosen(self._fitted, self._cold, fresh, (own, queries), judge)
+        pair = self._mirror(item), self._mirror(query)
+        return chosen(self._fitted, self._cold, fresh, pair, judge)
 
     def gaining(self, ids: Collection[str]) -> frozenset[str]:
         """Ids of the known queries that other keywords serve better, now that these items have
@@ -451,10 +451,10 @@ class KeptFit(Statistical):
         from indexers.generators.statistical.new_items import gaining, unseen
 
         items = [item for item in unseen(self._fitted, self._dataset.items) if item.id in ids]
-        if not all(self._pair) or not items:
+        item, query = self._pair
+        if not (item and query and items):
             return frozenset()
-        own, queries = self._mirrors()
-        return gaining(self.artefact, items, (own, queries))
+        return gaining(self.artefact, items, (self._mirror(item), self._mirror(query)))
 
     def _on_new_items(self, artefact: Artefact, queries: Sequence[Query], items: Ints) -> Artefact:
         judged = self.with_judge(artefact, queries, items)
