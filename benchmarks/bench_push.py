@@ -67,7 +67,7 @@ def rows(items: int, seed: int = 0, law: tuple[int, float] = COMMON) -> Iterator
         )
 
 
-_SYLLABLES = {48 + digit: "bcdfgklmnp"[digit] + "aeiou"[digit % 5] for digit in range(10)}
+SYLLABLES = {48 + digit: "bcdfgklmnp"[digit] + "aeiou"[digit % 5] for digit in range(10)}
 # Words of letters alone: in `wo12rd` an index of CoGR reads three, of which each item has two.
 
 
@@ -81,7 +81,7 @@ def with_texts(
 
     def drawn(count: int) -> str:
         found = np.searchsorted(cumulative, draw.random(count))
-        return " ".join(f"{int(word):05d}".translate(_SYLLABLES) for word in found)
+        return " ".join(f"{int(word):05d}".translate(SYLLABLES) for word in found)
 
     with TextsWriter(store) as writer:
 

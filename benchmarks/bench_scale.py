@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from bench_push import node, timed_baseline
+from bench_push import SYLLABLES, node, timed_baseline
 
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
@@ -63,7 +63,7 @@ def write_catalogue(folder: Path, items: int) -> None:
     with (data / "items.jsonl").open("w", encoding="utf-8") as file:
         for number in range(items):
             words = [
-                f"word{w}"
+                f"{w:05d}".translate(SYLLABLES)
                 for w in np.searchsorted(cumulative, draw.random(WORDS) * cumulative[-1]).tolist()
             ]
             item = {

@@ -31,9 +31,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cogr.errors import GeneratorError
+from cogr.mapped import integers
 from cogr.records import Item
 
 _Ints = NDArray[np.int64]
@@ -571,11 +574,22 @@ class CodeIndex(Sequence[bytes]):
 
     @classmethod
     def of(cls, texts: Iterable[tuple[int, str]]) -> CodeIndex:
-        """Index the part numbers of texts with these numbers."""
-        pairs = sorted((code.encode(), at) for at, text in texts for code in codes(text))
-        ends = np.cumsum([0, *(len(code) for code, _ in pairs)])
-        letters = np.frombuffer(b"".join(code for code, _ in pairs), np.uint8)
-        return cls(letters, ends, np.array([at for _, at in pairs], np.int64))
+        """Index the part numbers of texts with these numbers. Memory: some 70 bytes each."""
+        letters, ends, owners = bytearray(), array("q", [0]), array("q")
+        for at, text in texts:
+            for code in codes(text):
+                letters += code.encode()
+                ends.append(len(letters))
+                owners.append(at)
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(letters)]
+        found = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(owners), buffers)
+        order = pc.array_sort_indices(found)
+        _, ends_in_order, in_order = found.take(order).buffers()
+        return cls(
+            np.frombuffer(in_order or b"", np.uint8),
+            np.frombuffer(ends_in_order, np.int64),
+            np.array(owners, np.int64)[integers(order)],
+        )
 
     @classmethod
     def open(cls, folder: Path) -> CodeIndex:
