@@ -169,11 +169,14 @@ class Artefact:
     judged: Evidence | None = None
     stack: PairEvidence | None = None
 
-    def changed(self, **parts: object) -> Artefact:
-        """A copy with some parts replaced. What has been computed already is kept."""
+    def with_evidence(
+        self, *, judged: Evidence | None = None, stack: PairEvidence | None = None
+    ) -> Artefact:
+        """A copy with this evidence too. What has been computed already, which reads none, is
+        kept.
+        """
         twin = copy(self)
-        for name, part in parts.items():
-            setattr(twin, name, part)
+        twin.judged, twin.stack = judged or self.judged, stack or self.stack
         return twin
 
     @cached_property

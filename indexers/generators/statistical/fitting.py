@@ -96,7 +96,8 @@ def fit(
     ids, digests = [item.id for item in dataset.items], [item_digest(one) for one in dataset.items]
     artefact = Artefact(index, queries, relevance, training.ranker, keywords, ids, digests, facts)
     facts.update(assess(artefact, training, seed))
-    return artefact.changed(index=index.seeing(pair_numbers))
+    # What was computed without the clicks of half the queries is left behind.
+    return replace(artefact, index=index.seeing(pair_numbers))
 
 
 @dataclass(frozen=True)

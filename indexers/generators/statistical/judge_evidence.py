@@ -142,7 +142,7 @@ def judged(
     pairs += sum(one.near.size for one in asked)
     told = f"{pairs:,} pairs, {judge.asked:,} of them asked now in {judge.seconds:.0f} s"
     told += f", {judge.unanswered:,} without an answer" if judge.unanswered else ""
-    return artefact.changed(judged=replace(evidence, said=said, told=told))
+    return artefact.with_evidence(judged=replace(evidence, said=said, told=told))
 
 
 def _new(artefact: Artefact) -> NDArray[np.bool_]:

@@ -162,11 +162,11 @@ def stacked(
     if len(examples) < MIN_FITTED or (stack := _fitted(pairs, examples)).f1 <= stack.without:
         return artefact
     queries, relevant = zip(*((one.query, one.relevant) for one in examples), strict=True)
-    with_it = artefact.changed(stack=stack)
+    with_it = artefact.with_evidence(stack=stack)
     scored, known = with_it.scored_queries(queries)
     selections = [with_it.selected(query, *one) for query, one in zip(queries, scored, strict=True)]
     calibration = calibrate(*with_it.f1_of(queries, selections, relevant), known)
-    return artefact.changed(stack=replace(stack, calibration=calibration))
+    return artefact.with_evidence(stack=replace(stack, calibration=calibration))
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,15 @@ def test_queries_find_their_clicks_by_their_text(
     assert {item[id_] for id_ in sample.pair_signals["clicks"][query.id]} <= set(items.tolist())
 
 
+def test_what_is_fitted_and_what_is_opened_see_the_same_clicks(
+    clicked: Artefact, tmp_path: Path
+) -> None:
+    save(clicked, Store(tmp_path))
+    both = (clicked, open_artefact(Store(tmp_path)))
+    (fitted,), (opened,) = (one.sources.queries.pair_signals for one in both)
+    assert (fitted != opened).nnz == 0
+
+
 def test_another_click_is_another_generator(sample: Dataset, tmp_path: Path) -> None:
     told, item = sample.pair_signals["clicks"], sample.items[0]
     query = sample.queries["test"][0].id
