@@ -51,9 +51,12 @@ class VllmOptions(LocalModelOptions):
 
     @field_validator("engine")
     @classmethod
-    def _leaves_the_model(cls, engine: dict[str, Any]) -> dict[str, Any]:
+    def _is_usable(cls, engine: dict[str, Any]) -> dict[str, Any]:
         for name in _OURS & engine.keys():
             raise ValueError(f"{name} is not yours to set; generator.model names the model")
+        length = engine.get("max_model_len", 1)
+        if type(length) is not int or length < 1:
+            raise ValueError(f"max_model_len must be a number of tokens above 0, not {length!r}")
         return engine
 
 
@@ -70,7 +73,7 @@ class VllmGenerator(LocalModelGenerator):
 
     def __init__(self, options: VllmOptions) -> None:
         super().__init__(options)
-        self.context = int(options.engine.get("max_model_len", self.context))
+        self.context = options.engine.get("max_model_len", self.context)
         self._numbers = count()  # The engine accepts each only once.
 
     @cached_property

@@ -199,6 +199,10 @@ def test_no_memory_is_taken_for_a_larger_models_weights(
     ("kind", "option", "said"),
     [
         ("vllm", {"engine": {"load_format": "pt"}}, "engine: load_format is not yours to set"),
+        *(
+            ("vllm", {"engine": {"max_model_len": length}}, "engine: max_model_len must be")
+            for length in (-1, "16k", "auto")
+        ),
         ("openai", {"base_url": "localhost:8000"}, "base_url: it is not a URL; write it as http"),
         ("transformers", {"sampling": {"top_p": 0}}, r"sampling\.top_p"),
     ],
