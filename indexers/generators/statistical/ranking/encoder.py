@@ -228,7 +228,7 @@ def _read_onnx(folder: Path) -> tuple[Any, Any]:
     if pooling.get("pooling_mode") != "mean" and not pooling.get("pooling_mode_mean_tokens"):
         raise GeneratorError(
             f"The encoder {folder} does not take the mean of its tokens; use one that does, such "
-            f"as {MINILM}, or remove its folder onnx and install cogr[encoder]."
+            f"as {MINILM}."
         )
     with loading(f"The encoder in {folder}"):
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
