@@ -3,8 +3,8 @@
 The keywords of unchanged entities are carried over, so the snapshot equals that of a full rebuild.
 `extractive` reads the whole collection: one change may alter the keywords of every entity, so
 nothing is carried. `statistical` keeps the fit that wrote the parent, and gives new items the
-keywords by which the known queries find them; `vllm` and `transformers` write them in the keywords
-of known queries. `update_both` then writes the queries anew that gain by other keywords.
+keywords by which the known queries find them; `update_both` then writes the queries anew that gain
+by other keywords. The other kinds write what changed as a rebuild does.
 """
 
 from __future__ import annotations
