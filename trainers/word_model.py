@@ -145,10 +145,11 @@ class WordModel:
         asked = {frozenset(words) for words in self._queries.values()}
         invented: dict[Query, frozenset[str]] = {}
         for _ in range(_TRIES * count if len(words) > 1 else 0):
+            if len(invented) == count:
+                break
             pair = draw.sample(words, 2)
             items = self.items_of(pair)
-            known = len(invented) == count or frozenset(pair) in asked
-            if not known and _FEWEST_ITEMS <= len(items) <= most:
+            if frozenset(pair) not in asked and _FEWEST_ITEMS <= len(items) <= most:
                 asked.add(frozenset(pair))
                 invented[Query(f"invented-{len(invented):05}", " ".join(pair))] = items
         return invented

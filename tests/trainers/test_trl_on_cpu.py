@@ -11,6 +11,7 @@ from tests.trainers.shop import Shop, steps
 from trainers.training import grpo, sft, trainer_config
 from trainers.training.inputs import Inputs
 from trainers.training.rounds import Round, open_run
+from trainers.word_model import WordModel
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -35,6 +36,14 @@ def figures(shop: Shop, number: int, side: Side, *overrides: str) -> list[list[f
     (grpo.run_grpo if number else sft.train_sft)(inputs, side)
     names = ("loss", "grad_norm", *(("reward", "entropy") if number else ()))
     return [[line[name] for name in names] for line in steps(run, f"r{number:03d}-{side}")]
+
+
+def test_no_queries_are_invented_for_the_item_side(
+    copied: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(WordModel, "invent")
+    assert copied.workspace().settings.training.invented_queries > 0
+    assert figures(copied, 0, "item")
 
 
 @pytest.mark.parametrize(

@@ -156,8 +156,9 @@ def base_model(inputs: Inputs) -> str:
 def train_sft(inputs: Inputs, side: Side) -> Wrote:
     """Fine-tune one side on its targets."""
     wanted = read_targets(inputs.run, inputs.round.stage("targets"), side)
-    items, queries = inputs.workspace.dataset.items, [*inputs.train, *inputs.invented]
-    every: Sequence[Entity] = items if side == "item" else queries
+    every: Sequence[Entity] = inputs.workspace.dataset.items
+    if side == "query":
+        every = [*inputs.train, *inputs.invented]
     entities = [entity for entity in every if entity.id in wanted]
     prompts = prompts_of(inputs.workspace, side, entities)
     targets = [wanted[entity.id] for entity in entities]

@@ -421,3 +421,11 @@ def test_a_combination_that_nobody_asked_for_is_invented_with_its_items() -> Non
     ((query, items),) = model.invent(50, seed=1).items()
     assert {*query.text.split()} == {"green", "cup"}
     assert items == model.items_of(["green", "cup"]) == {f"green-cup-{n}" for n in range(4)}
+
+
+def test_inventing_ends_with_the_last_query_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, drawn = WordModel(colour_shop()), list[set[str]]()
+    real = model.items_of
+    monkeypatch.setattr(model, "items_of", lambda words: drawn.append({*words}) or real(words))
+    (query,) = model.invent(1, seed=1)
+    assert drawn[-1] == {*query.text.split()}
