@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -255,10 +255,10 @@ class Artefact:
         rows = np.where(trained >= 0, trained, [self._texts.get(text, -1) for text in texts])
         pairs = candidates(self.sources, self.index.batch(texts, rows.tolist()))
         p = self.ranker.probabilities(pairs, rows)
-        starts = np.searchsorted(pairs.query, np.arange(len(queries) + 1))
-        scored = [(pairs.item[a:b], p[a:b]) for a, b in pairwise(starts)]
-        known, there = np.zeros(len(queries)), np.diff(starts) > 0
-        known[there] = self.ranker.known(pairs.x[starts[:-1][there]])
+        scored = [(pairs.item[span], p[span]) for span in pairs.spans(len(queries))]
+        known = np.zeros(len(queries))
+        there, first = np.unique(pairs.query, return_index=True)
+        known[there] = self.ranker.known(pairs.x[first])
         for number in np.flatnonzero((trained < 0) & (rows >= 0)):
             items, own_p = scored[number]
             scored[number] = self._with_labels(items, own_p, int(rows[number]))

@@ -225,9 +225,9 @@ def _of_hidden(
     )
     banned = [numbers[(training.groups == group) & (numbers >= 0)] for group in range(FOLDS)]
     selections, known = [], np.zeros(drawn.size)
-    starts = np.searchsorted(pairs.query, np.arange(training.rows.size + 1))
+    spans = pairs.spans(training.rows.size)
     for at, number in enumerate(drawn):
-        row, span = training.rows[number], slice(starts[number], starts[number + 1])
+        row, span = training.rows[number], spans[number]
         known[at] = logits[span][:1].sum()
         own = banned[training.groups[row]].tolist()
         selections.append(

@@ -184,9 +184,7 @@ def _examples(artefact: Artefact, kind: bool) -> list[_Candidates]:
     rows = np.sort(rng.permutation(np.flatnonzero(labelled))[:_MAX_QUERIES])
     by_row: list[list[_Candidates]] = [[] for _ in rows]
     for pairs, p, masked in _scored(artefact, rows, rng, kind):
-        bounds = np.searchsorted(pairs.query, np.arange(rows.size + 1))
-        for place, row in enumerate(rows):
-            span = slice(bounds[place], bounds[place + 1])
+        for place, (row, span) in enumerate(zip(rows, pairs.spans(rows.size), strict=True)):
             near = _near(p[span], ranker.multiplier)
             near = near[masked[span][near] == kind]
             parts = (pairs.item[span], p[span], masked[span], near, artefact.relevance[row].indices)

@@ -107,6 +107,11 @@ class CandidatePairs:
         columns = zip(*((part.x, part.query, part.item) for part in parts), strict=True)
         return cls(*map(np.concatenate, columns))
 
+    def spans(self, queries: int) -> list[slice]:
+        """The places of each query's pairs, of a batch of so many queries."""
+        bounds = np.searchsorted(self.query, np.arange(queries + 1)).tolist()
+        return [*map(slice, bounds, bounds[1:])]
+
     def where(self, kept: NDArray[np.bool_]) -> CandidatePairs:
         """The pairs where the mask, (pairs,), is true."""
         return CandidatePairs(self.x[kept], self.query[kept], self.item[kept])

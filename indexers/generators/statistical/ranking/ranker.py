@@ -350,9 +350,7 @@ def mean_cut_f1(
     """Mean F1 of the exact cuts, over the queries of `relevant` (how many items are relevant to
     each).
     """
-    starts = np.searchsorted(pairs.query, np.arange(relevant.size + 1))
     total = 0.0
-    for query in range(relevant.size):
-        span = slice(starts[query], starts[query + 1])
-        total += cut_f1(p[span], labels[span], int(relevant[query]), multiplier)
+    for span, wanted in zip(pairs.spans(relevant.size), relevant.tolist(), strict=True):
+        total += cut_f1(p[span], labels[span], int(wanted), multiplier)
     return total / max(relevant.size, 1)
