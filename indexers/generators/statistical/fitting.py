@@ -87,11 +87,8 @@ def fit(
         "language": language,
         "seed": seed,
         "readability": READABILITY,
-        "training_queries": len(queries),
-        "items": len(dataset.items),
         "keywords": len(keywords.keywords),
         "multiplier": training.ranker.multiplier,
-        "out_of_fold_exact_cut_f1": round(training.f1, 4),
     }
     ids, digests = [item.id for item in dataset.items], [item_digest(one) for one in dataset.items]
     artefact = Artefact(index, queries, relevance, training.ranker, keywords, ids, digests, facts)
@@ -103,8 +100,8 @@ def fit(
 @dataclass(frozen=True)
 class _Training:
     """A ranker, the training queries that it was trained on (ascending rows of the relevance),
-    their candidates, and p and F1 of the exact cuts out of fold; the group of topics of every
-    training query, and the candidates as if the group of each had no labels.
+    their candidates and p out of fold; the group of topics of every training query, and the
+    candidates as if the group of each had no labels.
     """
 
     sources: TrainingQueries
@@ -112,7 +109,6 @@ class _Training:
     pairs: CandidatePairs
     ranker: Ranker
     p: Floats
-    f1: float
     groups: Ints
     hidden: CandidatePairs
 
@@ -127,11 +123,11 @@ def _trained(
     groups = topic_groups(sources, seed)
     hidden = hidden_candidates(sources, rows, groups)
     ranker = fit_ranker(known, rows, relevance, seed, new)
-    ranker, f1 = fit_hidden(ranker, known, hidden.where(~new[hidden.item]), groups, relevance, seed)
+    ranker = fit_hidden(ranker, known, hidden.where(~new[hidden.item]), groups, relevance, seed)
     if new.any():
         ranker = replace(ranker, cold=fit_cold(ranker, index, texts, relevance, seed))
     p = ranker.probabilities(pairs, rows)
-    return _Training(sources, rows, pairs, ranker, p, f1, groups, hidden)
+    return _Training(sources, rows, pairs, ranker, p, groups, hidden)
 
 
 def unclicked(queries: Sequence[Query], seed: int) -> frozenset[str]:

@@ -174,9 +174,9 @@ def fit_hidden(
     groups: Ints,
     relevance: Csr,
     seed: int,
-) -> tuple[Ranker, float]:
+) -> Ranker:
     """The ranker with a mixer, and with a ranker for topics without labels where any candidate of
-    these is relevant; and the macro F1 of the exact cuts of `known`.
+    these is relevant.
 
     Args:
         known, hidden: candidates of the ranker's training queries, as they are and as if their
@@ -192,12 +192,11 @@ def fit_hidden(
     mixer = logistic(x, y, np.ones_like(y), MIXER_PENALTY).astype(np.float32)
     mixed = replace(ranker, mixer=mixer)
     relevant, labels = row_sums(relevance[trained]), labels_of(hidden, trained, relevance)
-    if labels.any():
-        rng, folds = np.random.default_rng(seed), np.where(ranker.folds >= 0, groups, -1)
-        models = _cross_fit(hidden, labels, relevant, groups[trained], rng, seed)
-        mixed = replace(mixed, hidden=Ranker(*models, folds))
-    p, labels = mixed.probabilities(known, trained), labels_of(known, trained, relevance)
-    return mixed, mean_cut_f1(known, p, labels, relevant, ranker.multiplier)
+    if not labels.any():
+        return mixed
+    rng, folds = np.random.default_rng(seed), np.where(ranker.folds >= 0, groups, -1)
+    models = _cross_fit(hidden, labels, relevant, groups[trained], rng, seed)
+    return replace(mixed, hidden=Ranker(*models, folds))
 
 
 def fit_cold(

@@ -47,14 +47,12 @@ def test_shoppers_words_find_the_catalogues(dataset: Dataset, artefact: Artefact
     assert f1(dataset, retrieved(artefact, dataset.items, dataset.queries["test"])) > 0.5
 
 
-def test_the_reported_figure_is_that_of_the_exact_cuts(
+def test_the_reported_figure_is_of_training_queries_answered_out_of_fold(
     dataset: Dataset, artefact: Artefact
 ) -> None:
-    """Training queries are answered out of fold, so their figure is an estimate for unseen ones,
-    not a memory.
-    """
+    """So it is an estimate for unseen ones, not a memory. Their keywords lose little of it."""
     found = cut_f1(dataset, artefact, "train")
-    assert found == pytest.approx(artefact.facts["out_of_fold_exact_cut_f1"], abs=1e-3)
+    assert found == pytest.approx(artefact.facts["f1_out_of_fold"], abs=0.03)
     assert found < 0.8
 
 
