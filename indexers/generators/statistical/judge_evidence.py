@@ -29,7 +29,7 @@ from indexers.generators.statistical.artefact import Artefact
 from indexers.generators.statistical.keyword_selection import Floats64, Ints64, cut_f1, exact_cut
 from indexers.generators.statistical.ranking.features import CandidatePairs, candidates
 from indexers.generators.statistical.ranking.matrices import Floats as Floats32
-from indexers.generators.statistical.ranking.ranker import MASKS, as_new
+from indexers.generators.statistical.ranking.ranker import as_new
 from indexers.generators.statistical.stacking import fit_line, logits_of
 
 MAX_PAIRS = 10_000
@@ -204,11 +204,9 @@ def _scored(
         pairs = candidates(artefact.sources, artefact.sources.queries.rows(rows))
         yield pairs, ranker.probabilities(pairs, rows), _new(artefact)[pairs.item]
         return
-    part = rng.permutation(artefact.relevance.shape[1]) % MASKS
-    part[ranker.new] = MASKS
     texts = [query.text for query in artefact.queries]
     index, relevance, cold = artefact.index, artefact.relevance, ranker.cold
-    for pairs, p, masked in as_new(ranker, index, texts, relevance, rows, part):
+    for pairs, p, masked in as_new(ranker, index, texts, relevance, rows, rng):
         mixed = p.copy()
         mixed[masked] = cold.probabilities(pairs.where(masked), rows)
         yield pairs, mixed, masked

@@ -216,10 +216,8 @@ def fit_cold(
     """
     rng = np.random.default_rng(seed)
     trained = np.flatnonzero(ranker.folds >= 0)
-    part = rng.permutation(relevance.shape[1]) % MASKS
-    part[ranker.new] = MASKS
     parts = []
-    for pairs, p, masked in as_new(ranker, index, texts, relevance, trained, part):
+    for pairs, p, masked in as_new(ranker, index, texts, relevance, trained, rng):
         bare = CandidatePairs(pairs.x[:0], pairs.query, pairs.item)
         parts.append((bare, p, masked, pairs.where(masked)))
     relevant, folds = row_sums(relevance[trained]), ranker.folds[trained]
@@ -240,15 +238,22 @@ def fit_cold(
 
 
 def as_new(
-    ranker: Ranker, index: TextIndex, texts: Sequence[str], relevance: Csr, rows: Ints, part: Ints
+    ranker: Ranker,
+    index: TextIndex,
+    texts: Sequence[str],
+    relevance: Csr,
+    rows: Ints,
+    rng: np.random.Generator,
 ) -> Iterator[tuple[CandidatePairs, Floats, NDArray[np.bool_]]]:
-    """Candidates of training queries as if each part of the known items were new: pairs, p by the
-    ranker, and which items are masked.
+    """Candidates of training queries as if each of `MASKS` parts of the known items were new:
+    pairs, p by the ranker, and which items are masked. New items are left out.
 
     Args:
         rows: the training queries, ascending.
-        part: of each item, 0 to `MASKS` - 1; `MASKS` of new items, which are left out.
+        rng: draws the parts.
     """
+    part = rng.permutation(relevance.shape[1]) % MASKS
+    part[ranker.new] = MASKS
     for mask in range(MASKS):
         sources = TrainingQueries(index, texts, among(relevance, np.flatnonzero(part != mask)))
         pairs = candidates(sources, sources.queries.rows(rows))
