@@ -73,8 +73,8 @@ ENCODED_QUERY_FEATURES = ("most_encoded", "most_encoded_found")
 ENCODED_FEATURES = ENCODED_POINTS + ENCODED_VOTES + ENCODED_QUERY_FEATURES
 """Further features where there is an encoder."""
 
-CANDIDATES = ("bm25", "feedback", "profile", *_VOTES, "latent")
-"""Features whose best items become candidates."""
+CANDIDATES = ("bm25", "feedback", "profile", *_VOTES)
+"""Features whose best items become candidates, beside "latent"."""
 
 DEPTH, DEPTH_OF_FEW = 40, 60
 """Items that each of `CANDIDATES` brings in; more where training queries are few."""
@@ -131,29 +131,20 @@ def candidates(sources: TrainingQueries, batch: QueryBatch) -> CandidatePairs:
 
 
 def _candidates(sources: TrainingQueries, batch: QueryBatch) -> CandidatePairs:
-    signals = _signals(sources, batch)
+    signals, index = _signals(sources, batch), sources.index
     depth = DEPTH_OF_FEW if sources.few else DEPTH
-    chosen = np.zeros((batch.size, sources.index.n_items), dtype=bool)
-    for name in CANDIDATES:
-        best = (
-            top_dense(signals.points[name] @ sources.index.points.T, depth)
-            if name in signals.points
-            else top_rows(signals.pair[name], depth)
-        )
-        chosen[row_of(best), best.indices] = True
     spelled = SPELLED_DEPTH_OF_FEW if sources.few else SPELLED_DEPTH
-    best = sources.index.nearest_titles(batch.grams, spelled)
-    chosen[row_of(best), best.indices] = True
+    names = (*CANDIDATES, *(("near_encoded", *ENCODED_VOTES) if signals.encoded else ()))
+    scores = [*(signals.pair[name] for name in names), *batch.pair_signals]
+    found = [top_rows(values, depth) for values in scores]
+    found.append(top_dense(signals.points["latent"] @ index.points.T, depth))
+    found.append(index.nearest_titles(batch.grams, spelled))
     if signals.encoded:
-        best = sources.index.nearest_encoded(signals.encoded[1], depth)
+        found.append(index.nearest_encoded(signals.encoded[1], depth))
+    chosen = np.zeros((batch.size, index.n_items), dtype=bool)
+    for best in found:
         chosen[row_of(best), best.indices] = True
-        for name in ("near_encoded", *ENCODED_VOTES):
-            best = top_rows(signals.pair[name], depth)
-            chosen[row_of(best), best.indices] = True
-    for values in batch.pair_signals:
-        best = top_rows(values, depth)
-        chosen[row_of(best), best.indices] = True
-    row, item = np.divmod(np.flatnonzero(chosen), sources.index.n_items)
+    row, item = np.divmod(np.flatnonzero(chosen), index.n_items)
     return CandidatePairs(_columns(sources, batch, signals, row, item), row, item)
 
 
