@@ -29,8 +29,7 @@ from indexers.generators.statistical.item_keywords import (
     TITLE,
     ItemKeywords,
 )
-from indexers.generators.statistical.keyword_selection import Floats64 as Floats64
-from indexers.generators.statistical.keyword_selection import Selection, select_keywords
+from indexers.generators.statistical.keyword_selection import Floats64, Selection, select_keywords
 from indexers.generators.statistical.keyword_weights import ScoredIndex
 from indexers.generators.statistical.ranking.features import candidates
 from indexers.generators.statistical.ranking.matrices import Csr, Floats, Ints

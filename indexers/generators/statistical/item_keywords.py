@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from cogr.keywords import loops, normalise, parse, self_keyword
 from cogr.mapped import StringIndex, Strings, StringsSpool, arrow_strings
 from indexers.generators import batched
-from indexers.generators.statistical.keyword_selection import Ownership
+from indexers.generators.statistical.keyword_selection import Floats64, Ownership
 from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Ints,
@@ -61,8 +61,6 @@ ANCHOR, PHRASE, TITLE = 0, 1, 2
 
 _PACKED = 8192
 """Batch size: texts that are packed at once."""
-
-Costs = NDArray[np.float64]
 
 _PLAIN = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")
 
@@ -123,7 +121,7 @@ class ItemKeywords:
         anchors[self.owned[self.kinds == ANCHOR]] = True
         return anchors, self._ownership(anchors[self.owned] & (self.kinds != ANCHOR))
 
-    def costs(self, analyser: Analyser, queries: Iterable[str], price: float) -> Costs:
+    def costs(self, analyser: Analyser, queries: Iterable[str], price: float) -> Floats64:
         """Cost of each keyword when it is chosen for a query (`select_keywords`), (keywords,).
 
         An unreadable keyword costs `price`: it is neither an anchor nor two words that stand side
