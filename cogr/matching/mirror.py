@@ -73,10 +73,7 @@ class Mirror:
     """
 
     def __init__(
-        self,
-        postings: Postings,
-        snapshot: str | None = None,
-        bm25: BM25 = DEFAULT,
+        self, postings: Postings, snapshot: str | None = None, bm25: BM25 = DEFAULT
     ) -> None:
         self._postings = postings
         self.ids, self.words = postings.ids, postings.terms
@@ -87,7 +84,7 @@ class Mirror:
         self._cached_bitmap = lru_cache(_CACHED)(self._make_bitmap)
 
     @classmethod
-    def build(cls, snapshot: Snapshot, bm25: BM25 = DEFAULT) -> Mirror:
+    def build(cls, snapshot: Snapshot) -> Mirror:
         """The mirror of a snapshot, streaming over its batches; its arrays lie in temporary files
         (`cogr.mapped`).
         """
@@ -95,15 +92,11 @@ class Mirror:
         for batch in snapshot.batches():
             sets = batch["keywords"]
             builder.add(batch["id"], sets.flatten(), np.diff(integers(sets.offsets)), batch["self"])
-        return cls(builder.finish(), snapshot.id, bm25)
+        return cls(builder.finish(), snapshot.id)
 
     @classmethod
     def from_sets(
-        cls,
-        ids: Sequence[str],
-        sets: Sequence[Collection[str]],
-        own: Sequence[str] | None = None,
-        bm25: BM25 = DEFAULT,
+        cls, ids: Sequence[str], sets: Sequence[Collection[str]], own: Sequence[str] | None = None
     ) -> Mirror:
         """A mirror of a world in memory.
 
@@ -123,7 +116,7 @@ class Mirror:
             np.array([len(keywords) for _, keywords, _ in rows], np.int64),
             arrow_strings(text for *_, text in rows),
         )
-        return cls(builder.finish(), bm25=bm25)
+        return cls(builder.finish())
 
     def scored_by(self, bm25: BM25) -> Mirror:
         """The same index with other BM25 parameters; the arrays are shared."""
@@ -146,8 +139,8 @@ class Mirror:
         return dense
 
     def wanted(self, ids: Collection[str]) -> BitMap:
-        """Dense ids of ids. One that the mirror does not hold gets a number after all others, since
-        nothing retrieves it.
+        """Dense ids of ids. Unknown ids get numbers beyond all dense ids: they count as wanted, and
+        nothing retrieves them.
         """
         known = [rank for rank in map(self._rank, ids) if rank >= 0]
         return BitMap([*known, *range(len(self), len(self) + len(ids) - len(known))])
@@ -345,8 +338,8 @@ def _from_here_on(values: NDArray[Any]) -> NDArray[Any]:
 def _top(scores: NDArray[np.float32], size: int) -> NDArray[np.int64]:
     """Positions of the `size` best scores, best first; equal scores in order of position."""
     best = np.arange(len(scores))
-    if 0 < size < len(scores):
+    if size < len(scores):
         last = np.partition(scores, len(scores) - size)[len(scores) - size]
         above, ties = np.flatnonzero(scores > last), np.flatnonzero(scores == last)
         best = np.sort(np.append(above, ties[: size - len(above)]))
-    return best[np.argsort(-scores[best], kind="stable")[: max(0, size)]]
+    return best[np.argsort(-scores[best], kind="stable")]

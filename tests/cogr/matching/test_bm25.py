@@ -25,7 +25,7 @@ GOLDEN = [
 @pytest.mark.parametrize(("flavour", "scores"), GOLDEN)
 def test_golden_vector(flavour: BM25, scores: list[float]) -> None:
     ids, sets = ["d1", "d2", "d3", "d4", "d5"], [["a", "b"], ["a"], ["b", "c", "d"], [], ["e"]]
-    ranking = Mirror.from_sets(ids, sets, bm25=flavour).search(["a", "b"])
+    ranking = Mirror.from_sets(ids, sets).scored_by(flavour).search(["a", "b"])
     assert ranking.ids == ["d1", "d2", "d3"]
     assert ranking.scores.dtype == np.float32
     assert ranking.scores.tolist() == [float(np.float32(score)) for score in scores]

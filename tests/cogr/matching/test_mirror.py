@@ -31,12 +31,10 @@ worlds = st.dictionaries(
 
 
 def mirror_of(world: dict[str, tuple[list[str], str]], how: BM25 = bm25.DEFAULT) -> Mirror:
-    return Mirror.from_sets(
-        [*world],
-        [keywords for keywords, _ in world.values()],
-        [own for _, own in world.values()],
-        how,
+    mirror = Mirror.from_sets(
+        [*world], [keywords for keywords, _ in world.values()], [own for _, own in world.values()]
     )
+    return mirror.scored_by(how)
 
 
 weighted = st.dictionaries(st.sampled_from(WORDS), st.floats(1e-3, 1000), max_size=9)

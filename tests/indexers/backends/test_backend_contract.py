@@ -56,7 +56,7 @@ class Place:
         return self.backend.lookup(text, snapshot=str(self.backend.serving()["query"]))
 
     def mirror(self, snapshot: Snapshot) -> Mirror:
-        return Mirror.build(snapshot, self.bm25)
+        return Mirror.build(snapshot).scored_by(self.bm25)
 
 
 @pytest.fixture(
