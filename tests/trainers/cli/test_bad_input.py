@@ -4,20 +4,14 @@ lost.
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from cogr.errors import TrainingError
 from cogr.store import file_sha256
-from indexers.generators.model_folders import is_out_of_memory
 from tests.commands import Command, Ended
 from tests.shops import read_jsonl, write_jsonl
 from tests.trainers.shop import Shop
-from trainers.training.checkpoints import trainable_tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -76,39 +70,3 @@ def test_what_cannot_train_is_one_sentence_and_changes_nothing(
     before = content(copied)
     bad(cogr_train("run", "-c", copied.config, *asked), sentence)
     assert content(copied) == before
-
-
-def untrained(shop: Shop, folder: Path, key: str) -> Path:
-    """A copy of the untrained model of the shop, whose tokenizer lacks something."""
-    (base,) = (shop.config.parent / "store/runs/main/models").glob("base-*")
-    shutil.copytree(base, folder)
-    (folder / f"{key}.jinja").unlink(missing_ok=True)
-    file = folder / "tokenizer_config.json"
-    config = {k: v for k, v in json.loads(file.read_text()).items() if k != key}
-    file.write_text(json.dumps(config))
-    return folder
-
-
-def test_a_model_without_padding_is_refused(trained: Shop, tmp_path: Path) -> None:
-    model = untrained(trained, tmp_path / "model", "pad_token")
-    with pytest.raises(TrainingError, match="pad_token"):
-        trainable_tokenizer(model)
-
-
-def test_a_model_without_a_chat_template_is_trained_on_plain_text_with_a_warning(
-    trained: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    model = untrained(trained, tmp_path / "model", "chat_template")
-    assert not trainable_tokenizer(model).chat_template
-    assert "has no chat template" in caplog.text
-
-
-def test_torch_names_a_lack_of_memory_as_it_is_expected() -> None:
-    import torch
-
-    with pytest.raises(RuntimeError) as found:
-        torch.empty(1 << 55, dtype=torch.uint8)
-    assert is_out_of_memory(found.value)
-    assert is_out_of_memory(MemoryError())
-    assert is_out_of_memory(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"))
-    assert not is_out_of_memory(RuntimeError("shape mismatch"))
