@@ -6,9 +6,11 @@ import importlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,6 +76,14 @@ def run_program(
     """Run one of our programs with these arguments."""
     main = importlib.import_module(MODULES[name]).main
     return run_here(main, monkeypatch, capture, name, *arguments)
+
+
+def ran(*command: str | Path, **options: Any) -> str:
+    """What a program writes that must end well; `options` are those of `subprocess.run`."""
+    line = [*map(str, command)]
+    ended = subprocess.run(line, capture_output=True, text=True, check=False, **options)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
 
 
 def program(name: str, package: str = "") -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 import yaml
 
 import cogr
+from tests.commands import ran
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("cogr", "indexers", "trainers", "ops")
@@ -29,15 +29,12 @@ HEAVY = (
 )
 def test_importing_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print([name for name in {HEAVY!r} if name in sys.modules])"
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert ended.stdout.strip() == "[]"
+    assert ran(sys.executable, "-c", code, cwd=ROOT).strip() == "[]"
 
 
 def test_the_expander_needs_no_celery() -> None:
     code = "import sys; sys.modules.update(celery=None, kombu=None); import ops.expander.app"
-    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0
+    ran(sys.executable, "-c", code, cwd=ROOT)
 
 
 def test_functions_are_small() -> None:

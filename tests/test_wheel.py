@@ -7,11 +7,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.commands import ran
 
 ROOT = Path(__file__).parent.parent
 HEAVIEST = 300_000_000
@@ -31,16 +32,7 @@ def run(*command: str | Path, cwd: Path) -> str:
     kept = {
         key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")
     }
-    ended = subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=kept,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    return ran(*command, cwd=cwd, env=kept)
 
 
 @pytest.mark.slow

@@ -8,13 +8,13 @@ test_processes.py.
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
 import cogr
 from tests.charts.conftest import IMAGE_USER, IMAGES, ROOT
+from tests.commands import ran
 
 if not IMAGES:
     pytest.skip("DRILL_IMAGES is not set: `make images` runs these", allow_module_level=True)
@@ -43,10 +43,7 @@ each_image = pytest.mark.parametrize("name", HAS)
 
 def images(verb: str, name: str, *more: str) -> str:
     """What images.sh answers about an image."""
-    line = [str(ROOT / "ops/images/images.sh"), verb, str(IMAGES), name, *more]
-    ended = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    return ran(ROOT / "ops/images/images.sh", verb, str(IMAGES), name, *more)
 
 
 def inside(name: str, script: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import yaml
 from indexers.telemetry.prometheus import REGISTRY
 from ops.expander.upstream import Metrics
 from tests.charts.conftest import ROOT
-from tests.commands import program
+from tests.commands import program, ran
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES
 
 OPS = ROOT / "ops"
@@ -73,14 +72,7 @@ def test_every_alert_has_a_firing_and_a_quiet_case() -> None:
     "arguments", [["check", "rules", "cogr.yaml"], ["test", "rules", "cogr.test.yaml"]]
 )
 def test_prometheus_agrees(arguments: list[str]) -> None:
-    ended = subprocess.run(
-        [program("promtool", "prometheus"), *arguments],
-        cwd=OPS / "alerts",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ran(program("promtool", "prometheus"), *arguments, cwd=OPS / "alerts")
 
 
 def test_the_training_panels_show_every_stage_of_a_round() -> None:

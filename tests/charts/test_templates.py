@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +22,7 @@ from indexers.workspace import Workspace
 from ops.expander.app import create_app
 from ops.expander.expander import make_parts
 from tests.charts.conftest import CHART, URLS, Helm, Object, Render, containers, merged, one, pods
+from tests.commands import ran
 
 FILES = sorted(path.name for path in CHART.glob("values-*.yaml"))
 GPU = {"worker": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}
@@ -104,8 +104,7 @@ def line_of(container: Object, folder: Path) -> list[str]:
     stub.write_text('#!/bin/sh\nprintf "%s\\n" cogr-index "$@"\n')
     stub.chmod(0o755)
     environment = {"PATH": f"{folder}:{os.environ['PATH']}"}
-    ended = subprocess.run(line, capture_output=True, text=True, check=True, env=environment)
-    return ended.stdout.splitlines()
+    return ran(*line, env=environment).splitlines()
 
 
 def test_the_real_commands_and_settings_take_what_containers_are_given(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +28,7 @@ from indexers.generators import (
     Request,
     make_generator,
 )
+from tests.commands import ran
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
 from tests.shops import sample_part
 from trainers.tiny import CONTEXT
@@ -218,11 +218,8 @@ def test_fingerprint_is_stable_json_without_secrets(make: Make, kind: str) -> No
 @pytest.mark.parametrize("file", CHILDREN)
 def test_vllm_in_a_process_of_its_own(file: str) -> None:
     environment = {**os.environ, "COGR_CONTRACT_KIND": "vllm"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    command += ["-k", CHILDREN[file], str(Path(__file__).with_name(file))]
-    ended = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=500, check=False
-    )
-    assert ended.returncode == 0, ended.stdout[-6000:] + ended.stderr[-2000:]
-    assert " passed" in ended.stdout
-    assert "skipped" not in ended.stdout
+    pytest_ = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    chosen = ("-k", CHILDREN[file], Path(__file__).with_name(file))
+    said = ran(*pytest_, *chosen, env=environment)
+    assert " passed" in said
+    assert "skipped" not in said

@@ -8,15 +8,15 @@ import ast
 import json
 import os
 import re
-import subprocess
 import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.commands import program
+from tests.commands import program, ran
 from tests.documents import examples
 from tests.ops.clients.client_worlds import CLIENTS, ClientWorld
 
@@ -48,22 +48,8 @@ def placed(example: str, world: ClientWorld) -> str:
     return example
 
 
-def runs(
-    command: list[str], world: ClientWorld, *, folder: Path = ROOT, stdin: str | None = None
-) -> str:
-    environment = {**os.environ, "COGR_TOKEN": world.token, "COGR_PATIENCE": "30"}
-    ended = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+def environment(world: ClientWorld) -> Mapping[str, str]:
+    return {**os.environ, "COGR_TOKEN": world.token, "COGR_PATIENCE": "30"}
 
 
 @pytest.mark.parametrize(
@@ -71,12 +57,12 @@ def runs(
     [(name, one) for name in ("python", "javascript") for one in examples("clients.md", name)],
 )
 def test_python_and_javascript(language: str, example: str, world: ClientWorld) -> None:
-    code = placed(example, world)
+    code, env = placed(example, world), environment(world)
     if language == "python":
-        said = runs([sys.executable, "-c", code], world)
+        said = ran(sys.executable, "-c", code, cwd=ROOT, env=env)
     else:
-        command = [program("node"), "--input-type=module"]
-        said = runs(command, world, folder=CLIENTS / "javascript", stdin=code)
+        node, package = program("node"), CLIENTS / "javascript"
+        said = ran(node, "--input-type=module", input=code, cwd=package, env=env)
     assert said
     if "print(expansion.index, body)" in example or "JSON.stringify(body)" in example:
         index, _, body = said.partition(" ")
@@ -91,8 +77,8 @@ def test_curl(world: ClientWorld, tmp_path: Path) -> None:
     program("curl")
     program("jq")
     (tmp_path / "ops").symlink_to(ROOT / "ops")
-    script = "\n".join(["set -eu", *examples("clients.md", "sh")])
-    said = runs(["bash", "-o", "pipefail", "-c", placed(script, world)], world, folder=tmp_path)
+    script = placed("\n".join(["set -eu", *examples("clients.md", "sh")]), world)
+    said = ran("bash", "-o", "pipefail", "-c", script, cwd=tmp_path, env=environment(world))
     assert said.startswith('["leather couch","sofa","cowhide sofa"]\n"index"\n')
     by_hand = re.findall(r'^\["(item-\d+)"', said, re.MULTILINE)
     assert by_hand == ["item-085", "item-092", "item-050", "item-037"] * 2

@@ -8,13 +8,12 @@ import json
 import os
 import subprocess
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cogr_client import Client, Found, RefusedError, SearchError
-from tests.commands import program
+from tests.commands import program, ran
 from tests.ops.broken_servers import broken
 from tests.ops.clients.client_worlds import CLIENTS, CONFORMANCE, ClientWorld
 
@@ -96,33 +95,20 @@ def test_what_is_no_answer_is_none(fault: str) -> None:
             client.search("green couch")
 
 
-def passes(*command: str, folder: Path, world: ClientWorld) -> None:
-    ended = subprocess.run(
-        command,
-        cwd=folder,
-        env=world.environment(),
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-
-
 def test_javascript(world: ClientWorld) -> None:
-    passes(program("node"), "--test", folder=CLIENTS / "javascript", world=world)
+    ran(program("node"), "--test", cwd=CLIENTS / "javascript", env=world.environment())
 
 
 @pytest.mark.clients
 def test_javascript_is_typed(world: ClientWorld) -> None:
-    npm, folder = program("npm"), CLIENTS / "javascript"
-    passes(npm, "ci", "--no-fund", "--no-audit", folder=folder, world=world)
-    passes(npm, "run", "types", folder=folder, world=world)
+    npm, place = program("npm"), {"cwd": CLIENTS / "javascript", "env": world.environment()}
+    ran(npm, "ci", "--no-fund", "--no-audit", **place)
+    ran(npm, "run", "types", **place)
 
 
 @pytest.mark.clients
 def test_java(world: ClientWorld) -> None:
-    passes(program("mvn"), "-q", "-B", "test", folder=CLIENTS / "java", world=world)
+    ran(program("mvn"), "-q", "-B", "test", cwd=CLIENTS / "java", env=world.environment())
 
 
 def curl(

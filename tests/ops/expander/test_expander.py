@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from ops.expander.app import OneAnswer
 from ops.expander.expander import Expander, Follower, make_parts
 from ops.expander.live_models import Models
 from ops.expander.upstream import Metrics, UnavailableError, Upstream
-from tests.commands import program
+from tests.commands import program, ran
 from tests.documents import examples
 from tests.ops.expander.expander_worlds import (
     ITEMS,
@@ -77,9 +76,7 @@ def test_the_request_in_the_docs_has_the_answer_in_the_docs(tmp_path: Path) -> N
     program("curl")
     with running(opened) as expander:
         line = request.replace("localhost:8600", expander.url)
-        said = json.loads(
-            subprocess.run(["sh", "-c", line], check=True, capture_output=True, timeout=60).stdout
-        )
+        said = json.loads(ran("sh", "-c", line))
     assert shown["index"] == f"shop-items-{shown['snapshots']['item']}"
     assert shown == said | {"snapshots": shown["snapshots"], "index": shown["index"]}
     assert OneAnswer.model_validate(shown)

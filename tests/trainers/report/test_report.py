@@ -5,7 +5,6 @@ text.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from cogr.errors import MissingExtraError, TrainingError
 from indexers.workspace import Workspace
+from tests.commands import ran
 from tests.trainers.report_worlds import Told, whole_run
 from trainers.report import Facts, write_report
 from trainers.training.contest import measured_baselines
@@ -61,11 +61,9 @@ def told(world: World) -> Page:
         "import sys; from trainers.cli import app; app(sys.argv[1:], standalone_mode=False); "
         "assert 'torch' not in sys.modules"
     )
-    config = str(Path(workspace.settings.store).parent / "cogr.toml")
-    command = [sys.executable, "-c", code, "report", "-c", config, "--json"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    answer, file = json.loads(ended.stdout), run.folder() / "report.html"
+    config = Path(workspace.settings.store).parent / "cogr.toml"
+    answer = json.loads(ran(sys.executable, "-c", code, "report", "-c", config, "--json"))
+    file = run.folder() / "report.html"
     assert (Path(answer["report"]), answer["bytes"]) == (file, file.stat().st_size)
     assert answer["rounds"] == 3
     return Page(file.read_text("utf-8"))
