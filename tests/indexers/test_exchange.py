@@ -28,6 +28,7 @@ from indexers.imports import ItemsImported, import_items
 from indexers.search import Searcher
 from indexers.workspace import Workspace
 from tests.commands import Command, done
+from tests.indexers.backends.opensearch_worlds import filled
 from tests.shops import frozen, read_jsonl, training_shop, write_shop
 
 ITEMS = [
@@ -258,16 +259,6 @@ def test_bad_documents_are_left_out_and_names_that_none_has_refused(
     assert len(to.read_text().splitlines()) == 200
 
 
-def indexed(cluster: Cluster, name: str, records: Iterable[dict[str, Any]]) -> str:
-    """Write records into an index; returns its whole name."""
-    index = f"{cluster.settings.prefix}-{name}"
-    lines = (line for at, one in enumerate(records) for line in ({"index": {"_id": f"p{at}"}}, one))
-    bulk = "".join(json.dumps(line) + "\n" for line in lines)
-    there = {"body": bulk, "params": {"refresh": "true"}, "doing": "writing"}
-    assert not cluster.call("POST", f"/{index}/_bulk", **there)["errors"]
-    return index
-
-
 def product(number: int) -> dict[str, Any]:
     return {
         "name": f"product {number}",
@@ -287,9 +278,8 @@ DATED = {"mappings": {"properties": {"changed": {"type": "date"}}}}
 def test_an_index_is_read_in_pages(
     file: Path, cogr_index: Command, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = f"/{cluster.settings.prefix}-products"
-    cluster.call("PUT", path, body={**SHARDS, **DATED}, doing="creating")
-    index = indexed(cluster, "products", map(product, range(250)))
+    documents = ((f"p{number}", product(number)) for number in range(250))
+    index = filled(cluster, f"{cluster.settings.prefix}-products", documents, **SHARDS, **DATED)
     monkeypatch.setattr(imports, "_PAGE", 100)
     there = ("--set", f"opensearch.url={cluster.url}", "--json")
     fixed = ("--index", index, *NAMED, "--updated", "changed", *there)
@@ -319,7 +309,8 @@ def test_ubi_indexes_become_a_file(cogr_index: Command, cluster: Cluster) -> Non
         {"action_name": "click", "timestamp": "2026-11-20T10:00:00.000Z"},
         {"user_query": "mail jo@example.com", "query_id": "2", "timestamp": day},
     ]
-    name = indexed(cluster, "ubi", records)
+    documents = ((str(number), record) for number, record in enumerate(records))
+    name = filled(cluster, f"{cluster.settings.prefix}-ubi", documents)
     fixed = ("--index", name, "--set", f"opensearch.url={cluster.url}")
     arguments = ("import", "ubi", "ubi.ndjson", *fixed)
     told = done(cogr_index, *arguments)

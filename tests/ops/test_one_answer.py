@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cogr.records import SIDES, Query
+from cogr.records import SIDES, Item, Query
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import open_snapshot
 from indexers.backends.opensearch.client import Cluster
@@ -26,7 +26,7 @@ from indexers.search import Searcher, search
 from indexers.workspace import Workspace
 from ops.shadow import ExpanderClient, Search
 from ops.shadow.bodies import SERVED
-from tests.indexers.backends.opensearch_worlds import prefix_of
+from tests.indexers.backends.opensearch_worlds import filled, prefix_of
 from tests.ops.expander.expander_worlds import Running, running
 from tests.shops import read_jsonl, rebuild_here, write_jsonl, write_sample_part
 from trainers.evaluation import served
@@ -144,25 +144,25 @@ def team_index(shop: Path, opensearch: OpenSearchSettings) -> Iterator[World]:
         texts = 'serving.into.text_fields=["title^2", "body"]'
         url = (f"opensearch.url={of.url}", f"opensearch.prefix={of.prefix}")
         workspace = opened(shop, *url, *into, texts)
-        fill(cluster, catalog, workspace)
+        fill(cluster, catalog, workspace.dataset.items)
         release(workspace, served_ids(shop), gate=False)
         with running(workspace, playground=True) as expander:
             yield World(workspace, expander, cluster, own=False)
 
 
-def fill(cluster: Cluster, catalog: str, workspace: Workspace) -> None:
+def fill(cluster: Cluster, catalog: str, items: Sequence[Item]) -> None:
     text = {"type": "text", "analyzer": "english"}
     fields = {"title": text, "body": text, "sku": {"type": "keyword"}}
     mappings = {"dynamic": "strict", "properties": fields}
     # A merge drops the old versions of documents, by whose statistics scores are made too: between
     # two ways it would turn round what is almost a tie.
     merges = {"index.merge.policy": {"segments_per_tier": 100, "deletes_pct_allowed": 50}}
-    body = {"settings": merges, "mappings": mappings, "aliases": {catalog: {}}}
-    cluster.call("PUT", f"/{catalog}-v1", body=body, doing="making the catalogue")
-    for number, item in enumerate(workspace.dataset.items):
-        document = {"title": item.title, "body": item.text, "sku": item.id}
-        cluster.call("PUT", f"/{catalog}/_doc/{number}", body=document, doing="writing")
-    cluster.call("POST", f"/{catalog}/_refresh", doing="writing")
+    documents = (
+        (str(number), {"title": item.title, "body": item.text, "sku": item.id})
+        for number, item in enumerate(items)
+    )
+    more = {"settings": merges, "aliases": {catalog: {}}}
+    filled(cluster, f"{catalog}-v1", documents, mappings=mappings, **more)
 
 
 def of_search(world: World, text: str) -> Answer:

@@ -1,9 +1,9 @@
-"""Prefixes of a test's own on a running node, gone with the test."""
+"""Prefixes of a test's own on a running node, gone with the test, and indexes of another team."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -11,6 +11,8 @@ from cogr.settings.serving import OpenSearchSettings
 from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.indexes import refresh
+from indexers.backends.opensearch.push import write_documents
 
 
 @contextmanager
@@ -36,6 +38,26 @@ def backend_of(
         closing(OpenSearchBackend(cluster.settings, store)) as backend,
     ):
         yield backend
+
+
+def filled(
+    cluster: Cluster, name: str, documents: Iterable[tuple[str, Mapping[str, Any]]], **body: Any
+) -> str:
+    """Make an index of a team, with mappings, settings or aliases, and write documents by their
+    ids. Returns its name.
+    """
+    cluster.call("PUT", f"/{name}", body=body, doing="making an index")
+    write_documents(cluster, name, documents)
+    refresh(cluster, name)
+    return name
+
+
+def move_alias(cluster: Cluster, alias: str, to: str, old: str = "") -> None:
+    """Let an alias name an index, and no longer the old one."""
+    actions = [{"add": {"index": to, "alias": alias}}]
+    if old:
+        actions.append({"remove": {"index": old, "alias": alias}})
+    cluster.call("POST", "/_aliases", body={"actions": actions}, doing="moving an alias")
 
 
 def flags_of(server: OpenSearchSettings) -> list[str]:

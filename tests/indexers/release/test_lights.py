@@ -31,7 +31,7 @@ from indexers.backends.opensearch.search import TIER
 from indexers.workspace import Workspace
 from ops.expander import expander as following
 from tests.commands import Command, Ended
-from tests.indexers.backends.opensearch_worlds import flags_of
+from tests.indexers.backends.opensearch_worlds import filled, flags_of, move_alias
 from tests.ops.expander.expander_worlds import Running, freeze, running, wait_for, workspace
 from tests.shops import write_jsonl, write_shop
 
@@ -50,6 +50,12 @@ synonym,couch,,settee
 
 def title_of(number: int) -> str:
     return f"{BRANDS[number % 3]} {NOUNS[number % 4]} C-{number}"
+
+
+def documents(numbers: range, night: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Of products, as they are that night."""
+    for n in numbers:
+        yield f"de:C-{n}", {"title": title_of(n), "sku": f"C-{n}", "night": night}
 
 
 @dataclass
@@ -81,26 +87,21 @@ class Shop:
         text = {"type": "text"}
         sku = {"type": "keyword", "fields": {"codes": CODED}}
         properties = {"title": text, "sku": sku, "night": {"type": "integer"}}
-        name = self.index(night)
+        mappings = {"dynamic": "strict", "properties": properties}
         settings = {"analysis": code_analysis()}
-        body = {"settings": settings, "mappings": {"dynamic": "strict", "properties": properties}}
-        self.cluster.call("PUT", f"/{name}", body=body, doing="making an index")
-        self.write(name, self.numbers_of(night), night)
-        return name
+        products = documents(self.numbers_of(night), night)
+        return filled(
+            self.cluster, self.index(night), products, settings=settings, mappings=mappings
+        )
 
     def write(self, name: str, numbers: range, night: int) -> None:
         """Write whole documents, as an import of the team does."""
-        made = (
-            (f"de:C-{n}", {"title": title_of(n), "sku": f"C-{n}", "night": night}) for n in numbers
-        )
-        write_documents(self.cluster, name, made, replace=True)
+        write_documents(self.cluster, name, documents(numbers, night), replace=True)
         refresh(self.cluster, name)
 
-    def move(self, name: str, old: str | None) -> None:
+    def move(self, name: str, old: str = "") -> None:
         """Let the alias name an index."""
-        actions: list[dict[str, Any]] = [{"add": {"index": name, "alias": self.alias}}]
-        actions += [{"remove": {"index": old, "alias": self.alias}}] if old else []
-        self.cluster.call("POST", "/_aliases", body={"actions": actions}, doing="moving")
+        move_alias(self.cluster, self.alias, name, old)
 
     def snapshots(self) -> list[str]:
         """Keywords of tonight's products and of the queries for them, pushed."""
@@ -190,7 +191,7 @@ def test_ids_that_no_item_has_are_refused_and_nothing_is_written(
     team: Shop, cogr_index: Command
 ) -> None:
     name = team.make(0)
-    team.move(name, None)
+    team.move(name)
     item, query = team.snapshots()
     flags = ["--into", team.alias, *flags_of(team.cluster.settings), "--json"]
     assert "Nothing was published into" in cogr_index("publish", *flags).err
@@ -304,7 +305,7 @@ prefix = "{team.cluster.settings.prefix}"
     file.write_text(file.read_text().replace("[serving]", f"[serving]\n{into}") + tables)
     (tmp_path / "today.json").write_text('{"query": {"match": {"title": "{{query}}"}}}')
     write_jsonl(tmp_path / "log.jsonl", [{"query": one} for one in (BRANDS[1], "couch")])
-    team.move(team.make(0), None)
+    team.move(team.make(0))
     shown = Lights(team, cogr_index, cogr_ops)
     shown.run("publish", *team.snapshots(), "--no-gate")
     (tmp_path / "rules.csv").write_text(RULES.replace("bury,couch", "bury,light"))
@@ -354,9 +355,7 @@ def point_queries(lights: Lights, *, remove: bool) -> None:
         (row for row in rows if row["side"] == "query"), key=lambda one: one["serving"]
     )
     before, now = (f"{lights.queries}-{row['snapshot']}" for row in queries if row["pairs"])
-    actions = [{"add": {"index": before, "alias": lights.queries}}]
-    actions += [{"remove": {"index": now, "alias": lights.queries}}] if remove else []
-    lights.change("POST", "/_aliases", actions=actions)
+    move_alias(lights.shop.cluster, lights.queries, before, now if remove else "")
 
 
 def field_of_before(lights: Lights) -> None:
@@ -504,19 +503,14 @@ def test_every_command_of_the_page_runs(
     (tmp_path / "rules.csv").write_text("rule,query,item,keyword\npin,green sofa,S-1,\n")
 
     def make(name: str, *titles: str) -> None:
-        cluster.call("PUT", f"/{name}", body=mapping, doing="making an index")
-        for n, title in enumerate(("Green sofa", "Green couch", "Oak table", *titles)):
-            body = {"sku": f"S-{n}", "title": title, "brand": "ACME", "price": 9.5 - n}
-            path, now = f"/{name}/_doc/{n}", {"refresh": "true"}
-            cluster.call("PUT", path, body=body, params=now, doing="writing")
-
-    def move(name: str) -> None:
-        actions = [{"remove": {"index": f"{alias}-*", "alias": alias, "must_exist": False}}]
-        body = {"actions": [*actions, {"add": {"index": name, "alias": alias}}]}
-        cluster.call("POST", "/_aliases", body=body, doing="moving the alias")
+        made = (
+            (str(n), {"sku": f"S-{n}", "title": title, "brand": "ACME", "price": 9.5 - n})
+            for n, title in enumerate(("Green sofa", "Green couch", "Oak table", *titles))
+        )
+        filled(cluster, name, made, **mapping)
 
     make(f"{alias}-1")
-    move(f"{alias}-1")
+    move_alias(cluster, alias, f"{alias}-1")
     for line in "".join(blocks["console"]).splitlines():
         words = [names.get(word, word) for word in shlex.split(line)[1:]]
         if "--into" in words:
@@ -524,7 +518,7 @@ def test_every_command_of_the_page_runs(
         ended = cogr_index(*words)
         assert ended.status == 0, (line, ended.err)
         if "--into" in words:
-            move(names["products-2"])
+            move_alias(cluster, alias, names["products-2"], f"{alias}-1")
     assert cogr_index("verify").status == 0
     with running(Workspace.open(tmp_path / "cogr.toml")) as expander:
         answer = expander.expand("green sofa")

@@ -25,7 +25,6 @@ from indexers.backends import Verified
 from indexers.backends.memory import MemoryBackend
 from indexers.backends.opensearch import OpenSearchBackend, foreign_field
 from indexers.backends.opensearch.client import Cluster
-from indexers.backends.opensearch.push import write_documents
 from indexers.rebuild.run import RebuildRequest, rebuild_side
 from indexers.rebuild.update import GainingQueries, UpdateRequest, update_side
 from indexers.release import external, order, release, roll_back
@@ -35,6 +34,7 @@ from indexers.release.inventory import prune
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.indexers.backends.fault_proxy import proxy_to
+from tests.indexers.backends.opensearch_worlds import filled, move_alias
 from tests.indexers.release.conftest import CHANGED, Catalogue
 from tests.indexers.release.interleaving import (
     REQUESTS,
@@ -308,6 +308,9 @@ def test_a_publish_that_slept_beside_a_removal_in_memory(
     assert backend.serving()["item"] == old.id
 
 
+TITLES = {"properties": {"title": {"type": "text"}}}
+
+
 @dataclass
 class Team(Catalogue):
     """Three item and two query snapshots in a cluster; some have served in CoGR's own indexes, and
@@ -353,12 +356,9 @@ class Team(Catalogue):
         """The team's index made anew, and what served first."""
         for name in (f"{self.alias}-1", f"{self.alias}-2"):
             self.cluster.call("DELETE", f"/{name}", doing="starting", missing_ok=True)
-            body = {"mappings": {"properties": {"title": {"type": "text"}}}}
-            if name.endswith("1"):
-                body["aliases"] = {self.alias: {}}
-            self.cluster.call("PUT", f"/{name}", body=body, doing="starting")
             documents = ((item["id"], {"title": item["title"]}) for item in ITEMS)
-            write_documents(self.cluster, name, documents)
+            filled(self.cluster, name, documents, mappings=TITLES)
+        move_alias(self.cluster, self.alias, f"{self.alias}-1")
         prefix = self.cluster.settings.prefix
         pattern = {"index": f"{prefix}-*", "must_exist": False}
         none = [{"remove": {**pattern, "alias": f"{prefix}-{one}"}} for one in ("items", "queries")]

@@ -15,7 +15,7 @@ import pytest
 from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from tests.commands import Command, Ended
-from tests.indexers.backends.opensearch_worlds import flags_of, prefix_of
+from tests.indexers.backends.opensearch_worlds import filled, flags_of, prefix_of
 from tests.ops.expander.expander_worlds import ITEMS, running, serve_pair, workspace
 from tests.shops import write_jsonl
 
@@ -61,13 +61,11 @@ def fill(cluster: Cluster, index: str) -> None:
     has them.
     """
     properties = {"title": {"type": "text"}, "sku": {"type": "keyword"}, "own": {"type": "keyword"}}
-    cluster.call(
-        "PUT", f"/{index}", body={"mappings": {"properties": properties}}, doing="creating"
+    documents = (
+        (str(number), {"title": row.text, "sku": row.id, "own": list(row.keywords)})
+        for number, row in enumerate(ITEMS)
     )
-    for number, row in enumerate(ITEMS):
-        document = {"title": row.text, "sku": row.id, "own": list(row.keywords)}
-        cluster.call("PUT", f"/{index}/_doc/{number}", body=document, doing="writing")
-    cluster.call("POST", f"/{index}/_refresh", doing="writing")
+    filled(cluster, index, documents, mappings={"properties": properties})
 
 
 @pytest.fixture

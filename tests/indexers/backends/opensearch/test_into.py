@@ -31,7 +31,7 @@ from indexers.workspace import Workspace
 from tests.commands import Command, Ended
 from tests.indexers.backends.backend_worlds import SHOP, random_queries, random_world
 from tests.indexers.backends.fault_proxy import Fault, proxy_to
-from tests.indexers.backends.opensearch_worlds import flags_of
+from tests.indexers.backends.opensearch_worlds import filled, flags_of, move_alias
 from tests.shops import frozen
 
 
@@ -47,8 +47,8 @@ class Products:
     def __post_init__(self) -> None:
         fields = {"title": {"type": "text"}, "price": {"type": "integer"}}
         mappings = {"dynamic": "strict", "properties": fields}
-        body = {"mappings": mappings, "aliases": {self.alias: {"is_write_index": True}}}
-        self.cluster.call("PUT", f"/{self.index}", body=body, doing="making the product index")
+        aliases = {self.alias: {"is_write_index": True}}
+        filled(self.cluster, self.index, (), mappings=mappings, aliases=aliases)
 
     def add(self, ids: list[str]) -> None:
         for id_ in ids:
@@ -327,10 +327,8 @@ def test_a_snapshot_of_an_index_that_is_gone_is_pruned(
         frozen(store, "item", [replace(row, keywords=(f"n{n}",)) for row in SHOP[:3]])
         for n in range(2)
     )
-    old = f"{products.index}-old"
     cluster = products.cluster
-    path, body = f"/{old}/_doc/a-1?refresh=true", {"title": "about a-1"}
-    cluster.call("PUT", path, body=body, doing="last night")
+    old = filled(cluster, f"{products.index}-old", [("a-1", {"title": "about a-1"})])
     products.add(ids_of(tonight))
     for snapshot, name in ((last_night, old), (tonight, products.alias)):
         ended = cogr_index("publish", snapshot.id, "--no-gate", "--into", name, *flags)
@@ -384,15 +382,8 @@ def test_a_publish_is_refused_where_the_alias_moves_meanwhile(
 
     def moved_meanwhile(*given: Any) -> Coverage:
         monkeypatch.undo()
-        actions = [
-            {"remove": {"index": products.index, "alias": products.alias}},
-            {"add": {"index": new, "alias": products.alias}},
-        ]
-        for path, body in (
-            (f"/{new}/_doc/a-2?refresh=true", {"title": "about a-2"}),
-            ("/_aliases", {"actions": actions}),
-        ):
-            products.cluster.call("POST", path, body=body, doing="product team")
+        filled(products.cluster, new, [("a-2", {"title": "about a-2"})])
+        move_alias(products.cluster, products.alias, new, products.index)
         return real(*given)
 
     monkeypatch.setattr(external, "compare_field", moved_meanwhile)
@@ -437,8 +428,7 @@ def test_a_document_that_becomes_another_products_gets_its_keywords(
     """
     cluster, name = products.cluster, f"{products.index}-sku"
     fields = {"sku": {"type": "keyword"}, "price": {"type": "integer"}}
-    body = {"mappings": {"dynamic": "strict", "properties": fields}}
-    cluster.call("PUT", f"/{name}", body=body, doing="making an index")
+    filled(cluster, name, (), mappings={"dynamic": "strict", "properties": fields})
     snapshot = frozen(
         products.workspace.store, "item", [Row(f"i{n}", f"I {n}", (f"k{n}",)) for n in range(8)]
     )
@@ -513,8 +503,8 @@ THEIRS = {"properties": {**TEXTS, "f": {"type": "alias", "path": "title"}}}
 def test_an_index_that_can_not_hold_keywords_is_refused(
     cluster: Cluster, mappings: Any, settings: Any, says: str
 ) -> None:
-    name, body = f"{cluster.settings.prefix}-odd", {"settings": settings, "mappings": mappings}
-    cluster.call("PUT", f"/{name}", body=body, doing="making an index")
+    name = f"{cluster.settings.prefix}-odd"
+    filled(cluster, name, (), settings=settings, mappings=mappings)
     with pytest.raises(UserError, match=says):
         open_target(cluster, name, "f")
     for wrong, field, other in (("no-such", "f", "nothing"), (name, "Fi.eld", "field name")):

@@ -36,7 +36,7 @@ from indexers.backends.opensearch.search import TIER, bodies
 from indexers.backends.opensearch.serving import served_fields
 from indexers.text import Analyser, codes
 from tests.indexers.backends.backend_worlds import publish
-from tests.indexers.backends.opensearch_worlds import backend_of
+from tests.indexers.backends.opensearch_worlds import backend_of, filled
 from tests.shops import frozen
 
 ROOT = Path(__file__).parents[4]
@@ -145,10 +145,8 @@ def test_an_index_of_ones_own_finds_part_numbers_as_documented(cluster: Cluster)
     made = json.loads(page.partition("### Part numbers")[2].split("```")[1].removeprefix("json"))
     name = f"{cluster.settings.prefix}-products"
     assert made["settings"]["analysis"] == code_analysis()
-    cluster.call("PUT", f"/{name}", body=made, doing="")
-    for sku in ("3RT2015-1AP01", "3RT2015-1BB42", "LC1D 09 BD"):
-        path, body = f"/{name}/_doc/{len(sku)}{sku[-1]}?refresh=true", {"sku": sku}
-        cluster.call("PUT", path, body=body, doing="")
+    numbers = ("3RT2015-1AP01", "3RT2015-1BB42", "LC1D 09 BD")
+    filled(cluster, name, ((str(at), {"sku": sku}) for at, sku in enumerate(numbers)), **made)
     fields = served_fields(IntoSettings(index=name, id_field="sku"), None)
     for text, expected in (
         ("3rt20151ap01", ["3RT2015-1AP01"]),
