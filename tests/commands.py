@@ -52,6 +52,11 @@ def done(command: Command, *arguments: object) -> Any:
     return ended.json
 
 
+def sets(*settings: str) -> list[str]:
+    """The flags of a command that set each `key=value`."""
+    return [flag for setting in settings for flag in ("--set", setting)]
+
+
 def run_here(
     main: Callable[[], Any],
     monkeypatch: pytest.MonkeyPatch,

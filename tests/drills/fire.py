@@ -31,8 +31,10 @@ from cogr.store import Store
 from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.indexes import read_index
 from indexers.lease import latest_lease, lease_to_rebuild
+from tests.commands import sets
 from tests.drills.catalogue import TOP, Catalogue, answers
 from tests.drills.nursery import Broker, Node, Nursery, killed
+from tests.indexers.backends.opensearch_worlds import overrides_of
 from tests.indexers.rebuild.fleet.fleet_worlds import run_in
 
 LEASE_SECONDS = 2.0
@@ -85,9 +87,9 @@ class Fire:
         self._settings = opensearch.model_copy(update={"prefix": self.prefix})
         self._weights = dict(weights)
         self._draw = random.Random(seed)
-        urls = {"redis.url": str(self._broker.state.url), "opensearch.url": str(opensearch.url)}
-        base = {"backend": "opensearch", "opensearch.prefix": self.prefix}
-        self._sets = base | urls
+        broker = f"redis.url={self._broker.state.url}"
+        given = sets("backend=opensearch", broker, *overrides_of(self._settings))
+        self._flags = ["-c", str(folder / "cogr.toml"), *given]
         self._serving: Snapshot | None = None
         self.reader: Reader | None = None
         self._command: BaseProcess | None = None
@@ -110,8 +112,7 @@ class Fire:
     # Processes
 
     def _start(self, module: str, log: str, *arguments: str) -> BaseProcess:
-        sets = [part for key, value in self._sets.items() for part in ("--set", f"{key}={value}")]
-        whole = [ALTERED, *SLOW, module, *arguments, "-c", str(self._folder / "cogr.toml"), *sets]
+        whole = [ALTERED, *SLOW, module, *arguments, *self._flags]
         return self._nursery.start("tests.altered", whole, self._folder / f"{log}.log")
 
     def _worker(self, number: int) -> BaseProcess:

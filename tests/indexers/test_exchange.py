@@ -27,7 +27,7 @@ from indexers.exports import export_keywords, queries_of, run_of, write_labels
 from indexers.imports import ItemsImported, import_items
 from indexers.search import Searcher
 from indexers.workspace import Workspace
-from tests.commands import Command, done
+from tests.commands import Command, done, sets
 from tests.indexers.backends.opensearch_worlds import filled
 from tests.shops import frozen, read_jsonl, training_shop, write_shop
 
@@ -63,14 +63,14 @@ def test_a_run_is_what_ir_measures_reads(
     cluster: Cluster, cogr_index: Command, tmp_path: Path
 ) -> None:
     config = write(tmp_path, cluster.url, cluster.settings.prefix)
-    sets = ("backend=opensearch", f"store={tmp_path}/store", f"dataset.path={tmp_path}/data")
-    workspace = Workspace.open(config, sets)
+    own = ("backend=opensearch", f"store={tmp_path}/store", f"dataset.path={tmp_path}/data")
+    workspace = Workspace.open(config, own)
     for side, rows in (("item", ITEMS), ("query", QUERIES)):
         snapshot = write_snapshot(workspace.store, side, rows, Provenance())
         workspace.backend.push(snapshot)
         workspace.backend.verify(snapshot, [])
         workspace.backend.publish({side: snapshot.id})
-    there = ("-c", config, *(part for one in sets for part in ("--set", one)))
+    there = ("-c", config, *sets(*own))
     told = done(cogr_index, "export", "run", tmp_path / "a.run", *there)
     assert (told["queries"], told["hits"]) == (3, 5)
     run = list(ir_measures.read_trec_run(str(tmp_path / "a.run")))
@@ -82,8 +82,8 @@ def test_a_run_is_what_ir_measures_reads(
     dataset = workspace.dataset
     queries = queries_of(dataset, "test")
     hits = run_of(Searcher(workspace), queries, 10)
-    sets = {id_: [hit.id for hit in some] for id_, some in hits.items()}
-    ours = measure(dataset, queries, sets).means
+    ranked = {id_: [hit.id for hit in some] for id_, some in hits.items()}
+    ours = measure(dataset, queries, ranked).means
     assert found[ir_measures.nDCG @ 10] == pytest.approx(ours["ndcg@10"], abs=1e-9)
     assert found[ir_measures.RR @ 10] == pytest.approx(ours["mrr@10"], abs=1e-9)
 

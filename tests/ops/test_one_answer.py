@@ -26,7 +26,7 @@ from indexers.search import Searcher, search
 from indexers.workspace import Workspace
 from ops.shadow import ExpanderClient, Search
 from ops.shadow.bodies import SERVED
-from tests.indexers.backends.opensearch_worlds import filled, prefix_of
+from tests.indexers.backends.opensearch_worlds import filled, overrides_of, prefix_of
 from tests.ops.expander.expander_worlds import Running, running
 from tests.shops import read_jsonl, rebuild_here, write_jsonl, write_sample_part
 from trainers.evaluation import served
@@ -128,8 +128,7 @@ def in_memory(shop: Path) -> Iterator[World]:
 @pytest.fixture(scope="module")
 def own_index(shop: Path, opensearch: OpenSearchSettings) -> Iterator[World]:
     with prefix_of(opensearch) as cluster:
-        of = cluster.settings
-        workspace = opened(shop, f"opensearch.url={of.url}", f"opensearch.prefix={of.prefix}")
+        workspace = opened(shop, *overrides_of(cluster.settings))
         release(workspace, served_ids(shop), gate=False)
         with running(workspace, playground=True) as expander:
             yield World(workspace, expander, cluster)
@@ -139,11 +138,10 @@ def own_index(shop: Path, opensearch: OpenSearchSettings) -> Iterator[World]:
 def team_index(shop: Path, opensearch: OpenSearchSettings) -> Iterator[World]:
     """A strict index behind an alias, whose documents have other `_id`s than the items."""
     with prefix_of(opensearch) as cluster:
-        of, catalog = cluster.settings, f"{cluster.settings.prefix}-catalog"
+        catalog = f"{cluster.settings.prefix}-catalog"
         into = (f"serving.into.index={catalog}", "serving.into.id_field=sku")
         texts = 'serving.into.text_fields=["title^2", "body"]'
-        url = (f"opensearch.url={of.url}", f"opensearch.prefix={of.prefix}")
-        workspace = opened(shop, *url, *into, texts)
+        workspace = opened(shop, *overrides_of(cluster.settings), *into, texts)
         fill(cluster, catalog, workspace.dataset.items)
         release(workspace, served_ids(shop), gate=False)
         with running(workspace, playground=True) as expander:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from cogr.settings import secret_keys
-from tests.commands import Command, Ended
+from tests.commands import Command, Ended, sets
 from tests.damages import files_below
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, refused
 from tests.ops.broken_servers import broken
@@ -100,7 +100,7 @@ def test_an_endpoint_that_repeats_what_it_was_sent_shows_none(shop: Shop) -> Non
     with FakeEndpoint(lambda *_: echo) as endpoint:
         ended = shop.run(
             "cogr-index rebuild --side item --generator openai --set backend=memory -v",
-            *("--set", "generator.model=m", "--set", f"generator.openai.base_url={endpoint.url}"),
+            *sets(*endpoint.settings),
         )
     assert ended.status == 3
 

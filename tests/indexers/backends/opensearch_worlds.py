@@ -13,6 +13,7 @@ from indexers.backends.opensearch import OpenSearchBackend
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import refresh
 from indexers.backends.opensearch.push import write_documents
+from tests.commands import sets
 
 
 @contextmanager
@@ -60,7 +61,11 @@ def move_alias(cluster: Cluster, alias: str, to: str, old: str = "") -> None:
     cluster.call("POST", "/_aliases", body={"actions": actions}, doing="moving an alias")
 
 
+def overrides_of(server: OpenSearchSettings) -> tuple[str, str]:
+    """The settings of a workspace over it, as `key=value`."""
+    return f"opensearch.url={server.url}", f"opensearch.prefix={server.prefix}"
+
+
 def flags_of(server: OpenSearchSettings) -> list[str]:
     """The flags of commands that work on it."""
-    sets = (f"opensearch.url={server.url}", f"opensearch.prefix={server.prefix}")
-    return [flag for one in sets for flag in ("--set", one)]
+    return sets(*overrides_of(server))

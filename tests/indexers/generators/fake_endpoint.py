@@ -41,6 +41,11 @@ class FakeEndpoint:
         self.url = f"{self._stack.enter_context(serve(self._answer))}/v1"
         return self
 
+    @property
+    def settings(self) -> tuple[str, str]:
+        """What has the generator `openai` ask it, as `key=value`."""
+        return "generator.model=fake", f"generator.openai.base_url={self.url}"
+
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 

@@ -22,7 +22,7 @@ from indexers.generators.statistical import judge_evidence
 from indexers.generators.statistical.generator import KeptFit, Statistical, new_ids
 from indexers.inspection import examine
 from indexers.workspace import Workspace
-from tests.commands import Command, done
+from tests.commands import Command, done, sets
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave
 from tests.indexers.generators.statistical.retrieval import f1 as f1_of_sets
 from tests.indexers.generators.test_judging import listed
@@ -92,8 +92,7 @@ def knowing(dataset: Dataset) -> Misbehave:
 
 
 def at(endpoint: FakeEndpoint) -> list[str]:
-    values = {"statistical.judge": "openai", "model": "fake", "openai.base_url": endpoint.url}
-    return [part for name, of in values.items() for part in ("--set", f"generator.{name}={of}")]
+    return sets("generator.statistical.judge=openai", *endpoint.settings)
 
 
 UPDATE = ("update", "--side", "item", "--no-publish", "--changed")

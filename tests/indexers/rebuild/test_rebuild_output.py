@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cogr.settings import indexing
-from tests.commands import Command, done
+from tests.commands import Command, done, sets
 from tests.indexers.generators.fake_endpoint import FakeEndpoint
 from tests.shops import DATASET
 from trainers.demo import CATALOGUE
@@ -79,7 +79,6 @@ def test_a_generator_that_reads_no_prompts_is_not_told_of_in_prompts(cogr_index:
         words = ("prompt", "token", "truncated", "one line")
         assert not [word for word in words if word in ended.out]
     with FakeEndpoint() as endpoint:
-        values = (f"generator.openai.base_url={endpoint.url}", "generator.model=m")
-        sets = [part for value in values for part in ("--set", value)]
-        prompted = cogr_index(*REBUILD, "--generator", "openai", *sets).out
+        asked = ("--generator", "openai", *sets(*endpoint.settings))
+        prompted = cogr_index(*REBUILD, *asked).out
     assert all(word in prompted for word in ("cut prompts", "truncated"))

@@ -9,7 +9,7 @@ import pytest
 
 from cogr.snapshots import open_snapshot
 from cogr.store import Store
-from tests.commands import Command, done
+from tests.commands import Command, done, sets
 from tests.indexers.faulty import faulty
 from tests.shops import SCRIPTED, read_jsonl, write_data, write_jsonl, write_shop
 
@@ -68,7 +68,7 @@ def write_changed(folder: Path, changes: list[dict[str, Any]] = CHANGES) -> None
 def expected(shop: Path, cogr_index: Command, *more: str) -> str:
     """Id of the snapshot that a rebuild of the changed data gives, in a store of its own."""
     write_changed(shop / "after")
-    elsewhere = ("--set", "dataset.path=after", "--set", f"store={shop / 'other'}")
+    elsewhere = sets("dataset.path=after", f"store={shop / 'other'}")
     return str(rebuilt(cogr_index, *elsewhere, *more)["snapshot"])
 
 

@@ -21,7 +21,7 @@ from indexers.backends import Verified
 from indexers.backends.memory import MemoryBackend
 from indexers.lease import held_lease, lease_to_switch
 from indexers.workspace import Workspace
-from tests.commands import Command, Ended
+from tests.commands import Command, Ended, sets
 from tests.indexers.release.conftest import CANDIDATES, FAILING, Catalogue
 from tests.shops import write_jsonl
 from trainers.project import Project
@@ -73,8 +73,8 @@ class Cell:
         for file in ("data/items.jsonl", "changes.jsonl"):
             write_jsonl(self.shop.folder / file, CANDIDATES[self.candidate])
         if entry != "Project.release":
-            flags = [flag for one in self.overrides for flag in ("--set", one)]
-            return self.command("cogr-index", *entry.format(self.id).split(), *flags)
+            words = entry.format(self.id).split()
+            return self.command("cogr-index", *words, *sets(*self.overrides))
         workspace = Workspace.open(self.shop.folder / "cogr.toml", self.overrides)
         try:
             Project(workspace, say=lambda _: None).release(self.id)

@@ -31,7 +31,7 @@ from indexers.backends.opensearch.search import TIER
 from indexers.workspace import Workspace
 from ops.expander import expander as following
 from tests.commands import Command, Ended
-from tests.indexers.backends.opensearch_worlds import filled, flags_of, move_alias
+from tests.indexers.backends.opensearch_worlds import filled, flags_of, move_alias, overrides_of
 from tests.ops.expander.expander_worlds import Running, freeze, running, wait_for, workspace
 from tests.shops import write_jsonl, write_shop
 
@@ -152,17 +152,12 @@ class Shop:
 
 @pytest.fixture
 def team(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    name = cluster.settings.prefix
+    alias = f"{cluster.settings.prefix}-products"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(live, "COUNT_SECONDS", 0.1)
-    sets = (
-        f"opensearch.url={cluster.url}",
-        f"opensearch.prefix={name}",
-        "serving.deadline=5",
-        "serving.live=none",
-    )
-    opened = workspace(tmp_path, *sets, f"serving.into.index={name}-products", *INTO)
-    return Shop(cluster, opened, f"{name}-products", 60)
+    serving = ("serving.deadline=5", "serving.live=none", f"serving.into.index={alias}", *INTO)
+    opened = workspace(tmp_path, *overrides_of(cluster.settings), *serving)
+    return Shop(cluster, opened, alias, 60)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from cogr.keywords import normalise, parse, query_key, self_keyword
 from cogr.snapshots import Row
 from indexers.release.rules import MAX_PINS, Rule, Rules
 from indexers.search import together
-from tests.commands import Command
+from tests.commands import Command, sets
 from tests.indexers.backends.opensearch_worlds import flags_of
 from tests.shops import SCRIPTED, write_jsonl, write_sample_part, write_shop
 
@@ -87,7 +87,7 @@ def test_a_query_that_no_snapshot_has_keeps_what_its_fit_writes(
     tmp_path: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(write_sample_part(tmp_path).parent)
-    flags = ("--set", "generator.name=statistical", "--set", "publish.tolerance=1")
+    flags = sets("generator.name=statistical", "publish.tolerance=1")
     for side in ("item", "query"):
         ended = cogr_index("rebuild", "--side", side, *flags)
         assert ended.status == 0, ended.err
@@ -123,8 +123,8 @@ def test_rules_of_queries_that_differ_in_punctuation_alone() -> None:
 
 def test_an_update_starts_from_what_the_generator_wrote(shop: Path, cogr_index: Command) -> None:
     (shop / "rules.csv").write_text(HEADER + "forbid,,,sofa\nadd,,b,terrace\n")
-    scripted = ("--set", "generator.name=scripted")
-    ruled = (*scripted, "--set", "publish.rules=rules.csv", "--set", "publish.tolerance=1")
+    scripted = sets("generator.name=scripted")
+    ruled = (*scripted, *sets("publish.rules=rules.csv", "publish.tolerance=1"))
     made = cogr_index("rebuild", "--side", "item", "--json", *ruled)
     assert made.status == 0, made.err
     assert found(cogr_index, "sofa", scripted) == []
@@ -208,7 +208,7 @@ def test_a_rule_reaches_texts_too_and_says_what_it_moves(
     backend: Sequence[str],
 ) -> None:
     monkeypatch.chdir(write_shop(tmp_path, CHEMICALS, [], [], SCRIPTED).parent)
-    flags = (*backend, "--set", "publish.tolerance=1", "--set", "serving.live=none")
+    flags = (*backend, *sets("publish.tolerance=1", "serving.live=none"))
     for side in ("item", "query"):
         assert cogr_index("rebuild", "--side", side, *flags).status == 0
     assert set_of(cogr_index, "ipa", flags) == set()

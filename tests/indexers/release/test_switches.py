@@ -34,7 +34,7 @@ from indexers.release.inventory import prune
 from indexers.workspace import Workspace
 from tests.commands import Command
 from tests.indexers.backends.fault_proxy import proxy_to
-from tests.indexers.backends.opensearch_worlds import filled, move_alias
+from tests.indexers.backends.opensearch_worlds import filled, move_alias, overrides_of
 from tests.indexers.release.conftest import CHANGED, Catalogue
 from tests.indexers.release.interleaving import (
     REQUESTS,
@@ -344,10 +344,9 @@ class Team(Catalogue):
         return f"{self.cluster.settings.prefix}-shop"
 
     def workspace(self, *sets: str, into: bool = False) -> Workspace:
-        own = self.cluster.settings
-        named = [f"opensearch.url={own.url}", f"opensearch.prefix={own.prefix}"]
-        named += [f"serving.into.index={self.alias}"] if into else []
-        return super().workspace("backend=opensearch", *named, *sets)
+        own = ("backend=opensearch", *overrides_of(self.cluster.settings))
+        there = (f"serving.into.index={self.alias}",) if into else ()
+        return super().workspace(*own, *there, *sets)
 
     def place(self, *sets: str) -> ForeignIndex:
         return ForeignIndex(self.workspace(*sets, into=True))

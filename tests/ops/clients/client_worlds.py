@@ -14,6 +14,7 @@ from typing import Any
 
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row
+from tests.indexers.backends.opensearch_worlds import overrides_of
 from tests.ops.broken_servers import broken
 from tests.ops.expander.expander_worlds import running, serve_pair, workspace
 
@@ -55,11 +56,9 @@ def _rows(records: list[dict[str, Any]], text: str) -> list[Row]:
 @contextmanager
 def client_world(folder: Path, opensearch: OpenSearchSettings) -> Iterator[ClientWorld]:
     """The conformance file's shop in OpenSearch, behind an expander that wants a token."""
-    prefix = f"client{os.getpid()}"
+    own = opensearch.model_copy(update={"prefix": f"client{os.getpid()}"})
     patient = (f"serving.token={TOKEN}", "serving.deadline=20")
-    opened = workspace(
-        folder, f"opensearch.url={opensearch.url}", f"opensearch.prefix={prefix}", *patient
-    )
+    opened = workspace(folder, *overrides_of(own), *patient)
     items, queries = _rows(CONFORMANCE["items"], "title"), _rows(CONFORMANCE["queries"], "text")
     serve_pair(opened, items, queries)
     faults = {case["expander"] for case in CONFORMANCE["cases"] if "expander" in case}
@@ -71,4 +70,4 @@ def client_world(folder: Path, opensearch: OpenSearchSettings) -> Iterator[Clien
             for fault in sorted(faults)
         }
         expanders = ill | {"up": expander.url}
-        yield ClientWorld(expanders, ill | {"up": str(opensearch.url)}, prefix, TOKEN)
+        yield ClientWorld(expanders, ill | {"up": str(own.url)}, own.prefix, TOKEN)

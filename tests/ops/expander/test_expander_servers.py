@@ -20,6 +20,7 @@ from cogr.snapshots import Row
 from indexers.backends.opensearch.client import Cluster
 from indexers.release import release
 from indexers.workspace import Workspace
+from tests.indexers.backends.opensearch_worlds import overrides_of
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion
 from tests.ops.expander.expander_worlds import (
     ITEMS,
@@ -98,16 +99,12 @@ def test_reads_at_once_are_each_answered_with_their_own(
         assert expander.metric("cogr_expander_bugs_total") == 0
 
 
-def model(endpoint: FakeEndpoint) -> tuple[str, ...]:
-    return ("serving.live=openai", f"generator.openai.base_url={endpoint.url}")
-
-
 def test_a_model_is_asked_once_and_its_answer_cached(
     tmp_path: Path, valkey: RedisSettings, cache: redis.Redis
 ) -> None:
     said = json_answer(completion("velvet, Sofa, blue chair"))
     with FakeEndpoint(lambda *_: said) as endpoint:
-        opened = with_valkey(tmp_path, valkey, *model(endpoint))
+        opened = with_valkey(tmp_path, valkey, "serving.live=openai", *endpoint.settings)
         serve_pair(opened, round_=4)
         with running(opened, model="m-{round}", hot_queries=0) as expander:
             wait_for(lambda: expander.parts.models.state == "openai")
@@ -126,7 +123,8 @@ def test_a_slow_model_answers_the_next_one(
     tmp_path: Path, valkey: RedisSettings, cache: redis.Redis
 ) -> None:
     with FakeEndpoint(delay=3.0) as endpoint:
-        opened = with_valkey(tmp_path, valkey, *model(endpoint), "serving.deadline=1")
+        live = ("serving.live=openai", "serving.deadline=1", *endpoint.settings)
+        opened = with_valkey(tmp_path, valkey, *live)
         serve_pair(opened)
         with running(opened, model="m-{round}", hot_queries=0) as expander:
             wait_for(lambda: expander.parts.models.state == "openai")
@@ -157,9 +155,7 @@ def test_a_model_in_process_belongs_to_what_it_wrote(
 
 @pytest.fixture
 def on_opensearch(tmp_path: Path, cluster: Cluster) -> Workspace:
-    to = cluster.settings
-    sets = (f"opensearch.url={to.url}", f"opensearch.prefix={to.prefix}", "serving.deadline=20")
-    return workspace(tmp_path, *sets)
+    return workspace(tmp_path, *overrides_of(cluster.settings), "serving.deadline=20")
 
 
 ODD = [{}, {"round": "one"}, {"snapshot": {"a": 1}}]

@@ -15,7 +15,7 @@ import pytest
 from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from tests.commands import Command, Ended
-from tests.indexers.backends.opensearch_worlds import filled, flags_of, prefix_of
+from tests.indexers.backends.opensearch_worlds import filled, flags_of, overrides_of, prefix_of
 from tests.ops.expander.expander_worlds import ITEMS, running, serve_pair, workspace
 from tests.shops import write_jsonl
 
@@ -44,8 +44,7 @@ def world(
 ) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("shadow")
     with prefix_of(opensearch) as cluster:
-        sets = (f"opensearch.url={opensearch.url}", f"opensearch.prefix={cluster.settings.prefix}")
-        opened = workspace(folder, *sets, "serving.deadline=20")
+        opened = workspace(folder, *overrides_of(cluster.settings), "serving.deadline=20")
         serve_pair(opened)
         index = f"{cluster.settings.prefix}-products"
         fill(cluster, index)

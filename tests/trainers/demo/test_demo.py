@@ -21,7 +21,7 @@ from _shop import make_catalogue, write_catalogue
 from cogr.errors import SettingsError, StorageError, UserError
 from cogr.settings.serving import OpenSearchSettings
 from indexers.workspace import Workspace
-from tests.commands import Command, Ended
+from tests.commands import Command, Ended, sets
 from trainers.cli import main
 from trainers.demo import CATALOGUE, SEARCHES, lay_out, train_sample
 from trainers.training.driver import Driver
@@ -46,11 +46,10 @@ FEW_STEPS = (
 
 def demo(*arguments: object, cwd: Path) -> Ended:
     """The command in this process; its stages are in the processes that it forks."""
-    few = [part for setting in FEW_STEPS for part in ("--set", setting)]
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(cwd)
-        patch.setattr(sys, "argv", ["cogr-train", "demo", *few, *map(str, arguments)])
+        patch.setattr(sys, "argv", ["cogr-train", "demo", *sets(*FEW_STEPS), *map(str, arguments)])
         with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
             main()
     return Ended(int(ended.value.code or 0), out.getvalue(), err.getvalue())

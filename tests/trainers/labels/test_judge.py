@@ -12,7 +12,7 @@ import pytest
 
 from cogr.datasets import load_dataset
 from cogr.datasets.builder import DatasetOptions
-from tests.commands import Command
+from tests.commands import Command, sets
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion, refused
 from tests.shops import read_jsonl, write_shop
 from tests.web_server import Answer, json_answer
@@ -50,10 +50,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def at(endpoint: FakeEndpoint) -> list[str]:
-    return [
-        *("--generator", "openai", "--set", "generator.model=fake"),
-        *("--set", f"generator.openai.base_url={endpoint.url}"),
-    ]
+    return ["--generator", "openai", *sets(*endpoint.settings)]
 
 
 def test_a_judge_makes_a_data_set_and_says_how_far_it_agrees_with_people(

@@ -15,7 +15,7 @@ from cogr.datasets.builder import DEV_SHARE
 from cogr.errors import CheckFailedError, TrainingError
 from cogr.snapshots import open_snapshot
 from indexers.workspace import Workspace
-from tests.commands import Command
+from tests.commands import Command, sets
 from tests.shops import read_jsonl, write_jsonl, write_sample_part
 from tests.trainers.report_worlds import Told
 from trainers.training.contest import Contender, choose, contenders, known_baselines
@@ -202,7 +202,7 @@ def test_a_run_needs_no_init_and_says_how_far_it_is_what_is_best_and_what_serves
     tmp_path: Path, cogr_train: Command
 ) -> None:
     config = without_dev(tmp_path)
-    asked = ("-c", config, *(part for setting in GATED for part in ("--set", setting)))
+    asked = ("-c", config, *sets(*GATED))
     ended = cogr_train("round", *asked)
     assert ended.status == 0, ended.err
     assert "Judged by " in ended.err.splitlines()[0]

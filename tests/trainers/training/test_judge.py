@@ -13,7 +13,7 @@ import pytest
 from indexers.generators.judging import EVERY, PARTS, YES_OR_NO, QueryItem
 from indexers.generators.statistical import judge_evidence
 from indexers.workspace import Workspace
-from tests.commands import Command
+from tests.commands import Command, sets
 from tests.shops import write_sample_part
 from trainers.tiny import tiny_model
 
@@ -34,8 +34,9 @@ def test_a_judge_trained_on_labels_is_evidence(
         QueryItem(q, i).request(YES_OR_NO).prompt.text for q in queries for i in dataset.items[:9]
     ]
     tiny_model(tmp_path / "tiny", [*texts, "yes no yes no"], 0)
-    own = ["-c", str(config), "--set", f"training.model={tmp_path / 'tiny'}"]
-    own += ["--set", "training.sft.epochs=1", "--set", "training.sft.learning_rate=0.001"]
+    model = f"training.model={tmp_path / 'tiny'}"
+    few = sets(model, "training.sft.epochs=1", "training.sft.learning_rate=0.001")
+    own = ["-c", str(config), *few]
 
     train = [sys.executable, str(ROOT / "examples/train_judge.py"), "judge", *own]
     subprocess.run(train, check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
@@ -48,8 +49,7 @@ def test_a_judge_trained_on_labels_is_evidence(
     }
     assert steps[EVERY] > max(steps["0"], steps["1"]) > 0
 
-    judging = ["--set", "generator.statistical.judge=transformers"]
-    judging += ["--set", "generator.model=judge"]
+    judging = sets("generator.statistical.judge=transformers", "generator.model=judge")
     ended = cogr_index("rebuild", "--side", "query", "--no-publish", *own, *judging)
     assert ended.status == 0, ended.err
     assert "judge: " in ended.err

@@ -21,6 +21,7 @@ from cogr.settings.indexing import RedisSettings
 from cogr.store import Store
 from indexers.rebuild.fleet.run_files import Attempt, FleetRun, RunFolder
 from indexers.workspace import Workspace
+from tests.commands import sets
 from tests.shops import rebuild_here, write_thing_shop
 
 MIN_SHARD = "indexers.rebuild.fleet.coordinator.MIN_SHARD"
@@ -63,10 +64,10 @@ class Fleet:
         constants["indexers.rebuild.fleet.broker.KEY_PREFIX"] = self.prefix
         faults = {name: values.pop(name) for name in FAULTS if name in values}
         faulty = ("tests.indexers.faulty", json.dumps(faults)) if faults else ()
-        sets = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+        given = sets(*(f"{key}={value}" for key, value in values.items()))
         config = ("-c", str(self.folder / "cogr.toml"))
         altered = (sys.executable, "-m", "tests.altered", json.dumps(constants))
-        return [*altered, *faulty, module, *arguments, *config, *sets]
+        return [*altered, *faulty, module, *arguments, *config, *given]
 
     def start(self, command: list[str]) -> subprocess.Popen[str]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
@@ -97,10 +98,10 @@ class Fleet:
     def calm(self) -> str:
         """The snapshot of an undisturbed local rebuild with a store of its own, in this process."""
         values = {**self.settings, "store": self.folder / "calm"}
-        sets = [
+        given = [
             f"{key}={value}" for key, value in values.items() if key not in (*CONSTANTS, *FAULTS)
         ]
-        return rebuild_here(Workspace.open(self.folder / "cogr.toml", sets)).snapshot.id
+        return rebuild_here(Workspace.open(self.folder / "cogr.toml", given)).snapshot.id
 
     def log_of(self, process: subprocess.Popen[str]) -> str:
         return (self.folder / f"process-{self.processes.index(process)}.log").read_text()

@@ -117,13 +117,10 @@ def test_workers_may_reach_the_model_by_addresses_of_their_own(tmp_path: Path) -
     """
     write_thing_shop(tmp_path, items=20)
     with FakeEndpoint() as endpoint:
-        there = endpoint.url.replace("127.0.0.1", "localhost")
-        model = ["generator.name=openai", "generator.model=fake"]
+        here = ["generator.name=openai", *endpoint.settings]
+        there = [setting.replace("127.0.0.1", "localhost") for setting in here]
         coordinator, worker = (
-            Workspace(
-                load_settings(tmp_path / "cogr.toml", [*model, f"generator.openai.base_url={url}"])
-            )
-            for url in (there, endpoint.url)
+            Workspace(load_settings(tmp_path / "cogr.toml", settings)) for settings in (there, here)
         )
         run, _ = begin(coordinator)
         assert "done, 20 generated" in Worker(worker, "here").take(task(run))
