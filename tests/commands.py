@@ -52,6 +52,14 @@ def done(command: Command, *arguments: object) -> Any:
     return ended.json
 
 
+def rebuilt_pair(command: Command, *flags: object) -> tuple[str, str]:
+    """Both sides rebuilt by a command; the ids of the item and the query snapshot."""
+    items, queries = (
+        done(command, "rebuild", "--side", side, *flags)["snapshot"] for side in ("item", "query")
+    )
+    return items, queries
+
+
 def sets(*settings: str) -> list[str]:
     """The flags of a command that set each `key=value`."""
     return [flag for setting in settings for flag in ("--set", setting)]

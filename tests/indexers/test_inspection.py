@@ -13,7 +13,7 @@ from cogr.records import Item
 from cogr.settings import load_settings
 from indexers.inspection import examine, holes, runs_of
 from indexers.workspace import Workspace
-from tests.commands import Command
+from tests.commands import Command, rebuilt_pair
 from tests.shops import training_shop, write_shop
 
 LONG = "a green velvet sofa with wooden legs and two cushions for the living room"
@@ -111,8 +111,7 @@ def test_what_serves_is_a_retriever_too_and_lineage_goes_into_snapshots(
     shop: Path, cogr_index: Command
 ) -> None:
     (shop / "data" / "lineage.json").write_text('{"source": "clicks", "filters": {"k": 5}}')
-    for side in ("query", "item"):
-        made = cogr_index("rebuild", "--side", side, "--json").json
+    items, _ = rebuilt_pair(cogr_index)
     found = cogr_index("inspect", "--json").json
     assert found["holes"]["keywords"]["queries"] == 3
     assert found["verdict"] in ("keep BM25", "label more")
@@ -120,7 +119,7 @@ def test_what_serves_is_a_retriever_too_and_lineage_goes_into_snapshots(
     assert shown.splitlines()[0] == f"What to do: {found['verdict']}"
     assert found["advice"][0].split()[0] in shown
     lineage = {"source": "clicks", "filters": {"k": 5}}
-    snapshot = Workspace.open(shop / "cogr.toml").snapshot(made["snapshot"], "item")
+    snapshot = Workspace.open(shop / "cogr.toml").snapshot(items, "item")
     assert found["lineage"] == snapshot.manifest.notes["lineage"] == lineage
     (shop / "data" / "lineage.json").write_text("no JSON")
     ended = cogr_index("inspect")

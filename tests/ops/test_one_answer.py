@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cogr.records import SIDES, Item, Query
+from cogr.records import Item, Query
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import open_snapshot
 from indexers.backends.opensearch.client import Cluster
@@ -28,7 +28,7 @@ from ops.shadow import ExpanderClient, Search
 from ops.shadow.bodies import SERVED
 from tests.indexers.backends.opensearch_worlds import filled, overrides_of, prefix_of
 from tests.ops.expander.expander_worlds import Running, running
-from tests.shops import read_jsonl, rebuild_here, write_jsonl, write_sample_part
+from tests.shops import read_jsonl, rebuild_pair, write_jsonl, write_sample_part
 from trainers.evaluation import served
 
 pytestmark = pytest.mark.slow
@@ -104,8 +104,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_jsonl(folder / f"data/{name}.jsonl", [{**r, key: r[key].upper()} for r in rows])
     (folder / "rules.csv").write_text(RULES)
     ruled = opened(config, f"publish.rules={folder}/rules.csv")
-    for side in SIDES:
-        rebuild_here(ruled, side)
+    rebuild_pair(ruled)
     return config
 
 

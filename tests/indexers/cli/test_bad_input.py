@@ -19,7 +19,7 @@ import pytest
 from cogr.errors import SettingsError
 from cogr.settings import known_keys, load_settings
 from cogr.snapshots import Manifest
-from tests.commands import Command
+from tests.commands import Command, rebuilt_pair
 from tests.shops import CONFIGURATION, ITEMS, write_jsonl
 
 
@@ -42,13 +42,12 @@ def test_arguments(shop: Path, cogr_index: Command, arguments: tuple[str, ...], 
 
 
 def test_another_normaliser(shop: Path, cogr_index: Command) -> None:
-    rebuilt = partial(cogr_index, "rebuild", "--json", "--side")
-    ids = {side: rebuilt(side).json["snapshot"] for side in ("item", "query")}
-    manifest = shop / ".cogr/snapshots" / ids["item"] / "manifest.json"
+    items, queries = rebuilt_pair(cogr_index)
+    manifest = shop / ".cogr/snapshots" / items / "manifest.json"
     other = Manifest.model_validate_json(manifest.read_bytes()).summed(normaliser="cogr-0")
     manifest.write_text(other.model_dump_json())
-    cogr_index("verify", ids["item"]).check_refused("normaliser cogr-0")
-    cogr_index("publish", ids["query"]).check_refused("their normalisers are", status=1)
+    cogr_index("verify", items).check_refused("normaliser cogr-0")
+    cogr_index("publish", queries).check_refused("their normalisers are", status=1)
 
 
 def test_models_that_are_none(shop: Path, cogr_index: Command) -> None:

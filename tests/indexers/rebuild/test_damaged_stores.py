@@ -19,7 +19,7 @@ from cogr.errors import CogrError
 from cogr.store import Store
 from indexers.backends.memory import MemoryBackend
 from indexers.cli import app
-from tests.commands import Command, done
+from tests.commands import Command, done, rebuilt_pair
 from tests.damages import HARMS, damage, files_below
 from tests.shops import CONFIGURATION, ITEMS, LABELS, QUERIES, write_jsonl, write_shop
 
@@ -157,11 +157,9 @@ def test_a_rebuild_makes_a_damaged_snapshot_again_and_says_so(
 def test_nothing_is_searched_without_the_rules_of_a_damaged_snapshot(
     shop: Path, cogr_index: Command
 ) -> None:
-    made = {
-        side: done(cogr_index, "rebuild", "--side", side)["snapshot"] for side in ("item", "query")
-    }
+    _, queries = rebuilt_pair(cogr_index)
     assert cogr_index("search", "sofa").status == 0
-    (shop / ".cogr/snapshots" / made["query"] / "manifest.json").write_bytes(b"")
+    (shop / ".cogr/snapshots" / queries / "manifest.json").write_bytes(b"")
     assert cogr_index("search", "sofa").status != 0
     done(cogr_index, "rebuild", "--side", "query")
     assert cogr_index("search", "sofa").status == 0

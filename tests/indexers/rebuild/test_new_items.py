@@ -22,7 +22,7 @@ from indexers.generators.statistical import judge_evidence
 from indexers.generators.statistical.generator import KeptFit, Statistical, new_ids
 from indexers.inspection import examine
 from indexers.workspace import Workspace
-from tests.commands import Command, done, sets
+from tests.commands import Command, done, rebuilt_pair, sets
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave
 from tests.indexers.generators.statistical.retrieval import f1 as f1_of_sets
 from tests.indexers.generators.test_judging import listed
@@ -106,8 +106,7 @@ def test_new_items_join_a_fit(
     monkeypatch.chdir(folder)
     monkeypatch.setattr(judge_evidence, "MAX_PAIRS", 1500)
     monkeypatch.setattr(judge_evidence, "MAX_FITTED", 300)
-    for side in ("item", "query"):
-        done(cogr_index, "rebuild", "--side", side)
+    rebuilt_pair(cogr_index)
     whole, old = sample_shop(), workspace_of(folder)
     first = old.serving("item")
     write_jsonl(folder / "data" / "items.jsonl", read_jsonl(CATALOGUE / "items.jsonl"))
@@ -164,8 +163,7 @@ def test_new_items_join_a_fit(
     # Rebuilt, they are still new: an earlier fit has the same labels, and lacks them.
     assert new_ids(now.dataset, now.store) == new
     assert examine(now).turnover == len(new) / 400
-    for side in ("item", "query"):
-        done(cogr_index, "rebuild", "--side", side)
+    rebuilt_pair(cogr_index)
     last = workspace_of(folder)
     items, queries = last.serving("item"), last.serving("query")
     assert "new" in items.manifest.generator

@@ -9,7 +9,7 @@ import pytest
 
 from cogr.snapshots import open_snapshot
 from cogr.store import Store
-from tests.commands import Command, done, sets
+from tests.commands import Command, done, rebuilt_pair, sets
 from tests.indexers.faulty import faulty
 from tests.shops import SCRIPTED, read_jsonl, write_data, write_jsonl, write_shop
 
@@ -131,8 +131,7 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
 
 
 def test_what_can_not_be_done_is_said_in_one_line(shop: Path, cogr_index: Command) -> None:
-    for side in ("item", "query"):
-        done(cogr_index, "rebuild", "--side", side)
+    rebuilt_pair(cogr_index)
     (shop / "bad.jsonl").write_text('{"id": "i1", "deleted": "yes"}\n')
     (shop / "log.txt").write_text("one\ntwo\n")
     (shop / "log.csv").write_text("query,count\ntwo,many\n")
@@ -168,8 +167,7 @@ def test_the_queries_of_a_log_are_saved_once(shop: Path, cogr_index: Command) ->
     """A shop without labels: its own query file may grow by a log, and everything works on."""
     (shop / "data/labels.jsonl").unlink()
     file = write_jsonl(shop / "data/queries.jsonl", [{"id": "q0", "text": "word0"}])
-    for side in ("item", "query"):
-        done(cogr_index, "rebuild", "--side", side)
+    rebuilt_pair(cogr_index)
     (shop / "log.txt").write_text("new words\nnew words\nword0\nword0\n")
     flags = (*FROM_LOG, "log.txt", "--min-count", "2", "--save", "data/queries.jsonl")
     first = done(cogr_index, *flags)["log"]
@@ -188,8 +186,7 @@ def test_the_first_log_of_a_shop_without_queries_passes_the_gate(
     for name in ("queries", "labels"):
         (shop / f"data/{name}.jsonl").unlink()
     silent = ("--set", "publish.tolerance=0")
-    for side in ("item", "query"):
-        done(cogr_index, "rebuild", "--side", side, *silent)
+    rebuilt_pair(cogr_index, *silent)
     (shop / "log.txt").write_text("often\n" * 30)
     made = done(cogr_index, *FROM_LOG, "log.txt", *silent)
     assert (made["log"]["taken"], made["published"]) == (1, True)

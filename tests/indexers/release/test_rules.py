@@ -13,7 +13,7 @@ from cogr.keywords import normalise, parse, query_key, self_keyword
 from cogr.snapshots import Row
 from indexers.release.rules import MAX_PINS, Rule, Rules
 from indexers.search import together
-from tests.commands import Command, sets
+from tests.commands import Command, rebuilt_pair, sets
 from tests.indexers.backends.opensearch_worlds import flags_of
 from tests.shops import SCRIPTED, write_jsonl, write_sample_part, write_shop
 
@@ -47,8 +47,7 @@ def test_rules_go_live_on_both_sides_and_back(
     shop: Path, cogr_index: Command, backend: Sequence[str]
 ) -> None:
     flags = (*backend, "--set", "publish.tolerance=1")
-    for side in ("query", "item"):
-        assert cogr_index("rebuild", "--side", side, *flags).status == 0
+    rebuilt_pair(cogr_index, *flags)
     before = found(cogr_index, "living room sofa", flags)
     assert {"a", "d"} <= {*before}
     (shop / "rules.csv").write_text(EXAMPLE)
@@ -88,9 +87,7 @@ def test_a_query_that_no_snapshot_has_keeps_what_its_fit_writes(
 ) -> None:
     monkeypatch.chdir(write_sample_part(tmp_path).parent)
     flags = sets("generator.name=statistical", "publish.tolerance=1")
-    for side in ("item", "query"):
-        ended = cogr_index("rebuild", "--side", side, *flags)
-        assert ended.status == 0, ended.err
+    rebuilt_pair(cogr_index, *flags)
     before = cogr_index("search", "steel", "--json", *flags).json
     Path("rules.csv").write_text(HEADER + "pin,steel,item-001,\nsynonym,steel,,ferrous\n")
     assert cogr_index("publish", *flags, "--set", "publish.rules=rules.csv").status == 0
@@ -209,8 +206,7 @@ def test_a_rule_reaches_texts_too_and_says_what_it_moves(
 ) -> None:
     monkeypatch.chdir(write_shop(tmp_path, CHEMICALS, [], [], SCRIPTED).parent)
     flags = (*backend, *sets("publish.tolerance=1", "serving.live=none"))
-    for side in ("item", "query"):
-        assert cogr_index("rebuild", "--side", side, *flags).status == 0
+    rebuilt_pair(cogr_index, *flags)
     assert set_of(cogr_index, "ipa", flags) == set()
     for rule, moved in MOVED:
         Path("rules.csv").write_text(f"{HEADER}{rule}\n")

@@ -32,7 +32,7 @@ from indexers.release.external import ForeignIndex
 from indexers.release.history import History
 from indexers.release.inventory import prune
 from indexers.workspace import Workspace
-from tests.commands import Command
+from tests.commands import Command, rebuilt_pair
 from tests.indexers.backends.fault_proxy import proxy_to
 from tests.indexers.backends.opensearch_worlds import filled, move_alias, overrides_of
 from tests.indexers.release.conftest import CHANGED, Catalogue
@@ -198,8 +198,7 @@ def test_update_of_both_sides_holds_them_until_its_switch(
     write_jsonl(tmp_path / "new.jsonl", items[:1])
     write_jsonl(tmp_path / "gone.jsonl", [{"op": "delete", "id": items[1]["id"]}])
     monkeypatch.chdir(tmp_path)
-    for side in ("query", "item"):
-        assert cogr_index("rebuild", "--side", side).status == 0
+    rebuilt_pair(cogr_index)
     assert cogr_index("update", "--side", "item", "--changed", "gone.jsonl").status == 0
     real, here = GainingQueries.load, partial(Workspace.open, Path("cogr.toml"))
 

@@ -15,7 +15,7 @@ from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row
 from cogr.store import Store
 from indexers.backends.opensearch import search
-from tests.commands import Command
+from tests.commands import Command, rebuilt_pair
 from tests.indexers.backends.backend_worlds import SHOP, random_queries, random_world
 from tests.indexers.backends.opensearch_worlds import backend_of
 from tests.shops import frozen
@@ -78,8 +78,7 @@ def test_every_write_of_somebody_else_is_found(
 def test_a_side_that_is_gone_is_red_and_the_printed_command_brings_it_back(
     shop: Path, cogr_index: Command
 ) -> None:
-    for side in ("item", "query"):
-        assert cogr_index("rebuild", "--side", side, "--generator", "extractive").status == 0
+    rebuilt_pair(cogr_index, "--generator", "extractive")
     store = Store(shop / ".cogr")
     whole = json.loads(store.read("memory/serving.json"))
     listed = cogr_index("list", "--json").json

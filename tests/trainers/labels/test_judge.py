@@ -12,7 +12,7 @@ import pytest
 
 from cogr.datasets import load_dataset
 from cogr.datasets.builder import DatasetOptions
-from tests.commands import Command, sets
+from tests.commands import Command, rebuilt_pair, sets
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, completion, refused
 from tests.shops import read_jsonl, write_shop
 from tests.web_server import Answer, json_answer
@@ -92,9 +92,7 @@ def test_answers_without_one_level_are_counted_and_give_no_label(
         said = answers.get(thing)
         return json_answer(completion(said)) if said else grade(number, body)
 
-    for side in ("item", "query"):
-        extractive = ("--set", "generator.name=extractive")
-        assert cogr_index("rebuild", "--side", side, *extractive).status == 0
+    rebuilt_pair(cogr_index, "--generator", "extractive")
     with FakeEndpoint(odd) as endpoint:
         found = cogr_train("labels", "judge", *at(endpoint), "--known", 0, "--json").json
     counts = found["counts"]
