@@ -1,11 +1,12 @@
-"""The examples in the documentation."""
+"""The checkout, and the examples in its documentation."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 
 
 def examples(page: str, language: str) -> list[str]:

@@ -17,10 +17,10 @@ from nbclient import NotebookClient
 
 from cogr.settings import load_settings
 from tests.commands import MODULES, Command
+from tests.documents import ROOT
 from tests.shops import sample_records, write_beir, write_jsonl
 from tests.trainers.labels.users import write_log
 
-ROOT = Path(__file__).parent.parent
 Program = dict[str, Any]
 """What a program defines, by name."""
 FENCED = re.MULTILINE | re.DOTALL

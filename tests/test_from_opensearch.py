@@ -10,8 +10,7 @@ import pytest
 
 from cogr.settings.serving import OpenSearchSettings
 from tests.commands import ran
-
-ROOT = Path(__file__).parents[1]
+from tests.documents import ROOT
 
 
 @pytest.mark.drill

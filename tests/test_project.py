@@ -6,7 +6,6 @@ import ast
 import re
 import statistics
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +13,8 @@ import yaml
 
 import cogr
 from tests.commands import ran
+from tests.documents import ROOT
 
-ROOT = Path(__file__).parent.parent
 PACKAGES = ("cogr", "indexers", "trainers", "ops")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 HEAVY = (

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.commands import ran
+from tests.documents import ROOT
 
-ROOT = Path(__file__).parent.parent
 HEAVIEST = 300_000_000
 """Bytes of a base install. Of 273 MB, Arrow (164) and NumPy (57) are 221."""
 COMMANDS = ("cogr-index", "cogr-train", "cogr-ops")

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.commands import ran
+from tests.documents import ROOT
+
 pytestmark = [pytest.mark.drill, pytest.mark.model, pytest.mark.timeout(1800)]
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 def told(name: str, *more: str) -> Any:
-    command = [sys.executable, str(FOLDER / name), *more, "--json"]
-    return json.loads(subprocess.check_output(command, text=True))
+    return json.loads(ran(sys.executable, ROOT / "benchmarks" / name, *more, "--json"))
 
 
 def quick(name: str, *more: str) -> Any:

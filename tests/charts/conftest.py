@@ -14,7 +14,8 @@ import pytest
 import yaml
 from filelock import FileLock
 
-ROOT = Path(__file__).parents[2]
+from tests.documents import ROOT
+
 CHART = ROOT / "charts" / "cogr"
 BINARIES = Path(__file__).parent / "kube" / "binaries.sh"
 IMAGES = os.environ.get("DRILL_IMAGES")

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from cogr.settings import load_settings
-from tests.charts.conftest import ROOT
 from tests.charts.test_templates import parse
+from tests.documents import ROOT
 
 OPS = ROOT / "ops"
 SERVICES: dict[str, Any] = yaml.safe_load((OPS / "compose.yaml").read_text())["services"]

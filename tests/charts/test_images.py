@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import cogr
-from tests.charts.conftest import IMAGE_USER, IMAGES, ROOT
+from tests.charts.conftest import IMAGE_USER, IMAGES
 from tests.commands import ran
+from tests.documents import ROOT
 
 if not IMAGES:
     pytest.skip("DRILL_IMAGES is not set: `make images` runs these", allow_module_level=True)

@@ -11,8 +11,8 @@ import yaml
 
 from indexers.telemetry.prometheus import REGISTRY
 from ops.expander.upstream import Metrics
-from tests.charts.conftest import ROOT
 from tests.commands import program, ran
+from tests.documents import ROOT
 from trainers.training.rounds import ROUND_STAGES, SFT_STAGES
 
 OPS = ROOT / "ops"

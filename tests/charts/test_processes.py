@@ -18,7 +18,8 @@ import psutil
 import pytest
 
 from ops.servers import free_port
-from tests.charts.conftest import IMAGE_USER, IMAGES, ROOT, Object, Render, one
+from tests.charts.conftest import IMAGE_USER, IMAGES, Object, Render, one
+from tests.documents import ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from cogr.settings import known_keys
-from tests.charts.conftest import CHART, ROOT
+from tests.charts.conftest import CHART
+from tests.documents import ROOT
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
 

@@ -23,6 +23,7 @@ from ops.expander.app import create_app
 from ops.expander.expander import make_parts
 from tests.charts.conftest import CHART, URLS, Helm, Object, Render, containers, merged, one, pods
 from tests.commands import ran
+from tests.documents import DOCS
 
 FILES = sorted(path.name for path in CHART.glob("values-*.yaml"))
 GPU = {"worker": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}
@@ -291,7 +292,7 @@ def test_a_url_with_a_password_is_refused_and_not_repeated(
 
 EXAMPLES = [
     pytest.param(values, id=f"{page.name}-{number}")
-    for page in sorted((CHART.parents[1] / "docs").glob("*.md"))
+    for page in sorted(DOCS.glob("*.md"))
     for number, block in enumerate(re.findall(r"```ya?ml\n(.*?)```", page.read_text("utf-8"), re.S))
     if (values := yaml.safe_load(block)).keys() <= SCHEMA["properties"].keys()
 ]

@@ -17,6 +17,7 @@ from cogr import Project
 from cogr.errors import DataError, SettingsError, SnapshotError, UserError
 from indexers.inspection import examine
 from tests.commands import Command
+from tests.documents import DOCS
 from tests.trainers.shop import Shop, timeless
 
 ITEMS = [
@@ -139,7 +140,7 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_the_page_names_every_method_and_its_arguments() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text("utf-8")
+    page = (DOCS / "python.md").read_text("utf-8")
     for name, method in vars(Project).items():
         if callable(method) and not name.startswith("_"):
             (call,) = re.findall(rf"\| `{name}\(([^`]*)\)`", page)

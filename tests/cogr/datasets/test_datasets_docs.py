@@ -13,9 +13,9 @@ from cogr.datasets import LOADERS, load_dataset
 from cogr.datasets.builder import DatasetOptions
 from cogr.records import Item
 from indexers.workspace import Workspace
+from tests.documents import DOCS, examples
 
-ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "datasets.md").read_text()
+PAGE = (DOCS / "datasets.md").read_text()
 BLOCK = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
 
@@ -78,8 +78,7 @@ def test_every_loader_and_setting_is_on_the_page() -> None:
 def test_nested_json_becomes_items_by_duckdb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (ROOT / "docs" / "exchange.md").read_text()
-    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (code,) = examples("exchange.md", "python")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my-shop").mkdir()
     product = {"sku": 7, "name": "Lamp", "copy": {"long": "<p>Oak</p>"}, "brand": "Acme"}

@@ -14,8 +14,8 @@ from cogr.datasets import load_dataset
 from cogr.datasets.builder import DatasetOptions
 from cogr.errors import SettingsError
 from cogr.records import Dataset
+from tests.documents import ROOT
 
-ROOT = Path(__file__).parents[3]
 SAMPLES = {
     "nfcorpus": {
         "dev.docs": (

@@ -31,6 +31,7 @@ from indexers.backends.opensearch.search import TIER
 from indexers.workspace import Workspace
 from ops.expander import expander as following
 from tests.commands import Command, Ended
+from tests.documents import DOCS
 from tests.indexers.backends.opensearch_worlds import filled, flags_of, move_alias, overrides_of
 from tests.ops.expander.expander_worlds import Running, freeze, running, wait_for, workspace
 from tests.shops import write_jsonl, write_shop
@@ -471,7 +472,7 @@ def check_codes(lights: Lights) -> None:
         assert (found[0]["id"], hits[0]["_id"]) == (f"C-{number}", f"de:C-{number}"), query
 
 
-PAGE = (Path(__file__).parents[3] / "docs" / "own-index.md").read_text("utf-8")
+PAGE = (DOCS / "own-index.md").read_text("utf-8")
 
 
 def test_every_command_of_the_page_runs(

@@ -18,9 +18,10 @@ import pytest
 from cogr.settings.serving import LogSettings
 from indexers.telemetry import logs, prometheus
 from tests.commands import Command
+from tests.documents import DOCS
 from tests.web_server import Answer, Request, serve
 
-PAGE = (Path(__file__).parents[3] / "docs" / "observability.md").read_text("utf-8")
+PAGE = (DOCS / "observability.md").read_text("utf-8")
 CANARY = "xanthic quokka"
 
 

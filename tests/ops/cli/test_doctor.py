@@ -9,8 +9,6 @@ import pytest
 from ops.cli.servers import Finding, examine_installation
 from tests.commands import Command
 
-ROOT = Path(__file__).parents[3]
-
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -14,11 +14,12 @@ from typing import Any
 
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Row
+from tests.documents import ROOT
 from tests.indexers.backends.opensearch_worlds import overrides_of
 from tests.ops.broken_servers import broken
 from tests.ops.expander.expander_worlds import running, serve_pair, workspace
 
-CLIENTS = Path(__file__).parents[3] / "ops/clients"
+CLIENTS = ROOT / "ops/clients"
 CONFORMANCE: dict[str, Any] = json.loads((CLIENTS / "conformance.json").read_text("utf-8"))
 TOKEN = "sesame"
 

@@ -17,11 +17,10 @@ import httpx
 import pytest
 
 from tests.commands import program, ran
-from tests.documents import examples
+from tests.documents import ROOT, examples
 from tests.ops.clients.client_worlds import CLIENTS, ClientWorld
 
 pytestmark = pytest.mark.slow
-ROOT = CLIENTS.parents[1]
 
 
 IN_STOCK = ["3", "item-092", "item-050", "item-037", "Ostrava", "Alva"]

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-BENCHMARK = ROOT / "benchmarks" / "bench_combining.py"
-PAGE = (ROOT / "docs/combining.md").read_text("utf-8")
+from tests.documents import ROOT, examples
+
+PAGE = "combining.md"
 TEXT, CLAUSE, VECTOR = "{{query}}", "{{clause cogr_keywords_r003_5d0f0c2b7a91}}", "{{vector}}"
 
 
 @pytest.fixture
 def combining(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(BENCHMARK.parent))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import _combining  # type: ignore[import-not-found]
 
     module: ModuleType = _combining
@@ -26,7 +24,7 @@ def combining(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_the_pages_bodies_are_those_that_are_measured(combining: ModuleType) -> None:
-    shown = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]
+    shown = [json.loads(block) for block in examples(PAGE, "json")]
     assert [body for body in shown if "id" not in body] == [
         combining.two_tiers(TEXT, CLAUSE, 0.2),
         combining.counted(TEXT, CLAUSE),
@@ -40,7 +38,7 @@ def test_the_pages_bodies_are_those_that_are_measured(combining: ModuleType) -> 
 
 
 def test_the_pages_fusion_is_the_one_that_is_measured(combining: ModuleType) -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (program,) = examples(PAGE, "python")
     names: dict[str, Any] = {}
     exec(program, names)
     rankings = ["abc", "bd", "", "cb"]

@@ -26,8 +26,7 @@ from ops.shadow import IN_A_ROW, Compared, FailedError, Replayed, SearchAnswer, 
 from ops.shadow.bodies import NOTHING, SERVED, Body
 from ops.shadow.summary import rows, summary
 from tests.commands import Command
-
-PAGE = Path(__file__).parents[3] / "docs/shadow.md"
+from tests.documents import DOCS, examples
 
 
 def test_a_filled_body_holds_the_query_as_data(tmp_path: Path) -> None:
@@ -178,7 +177,8 @@ def test_bad_input_is_one_sentence(
 
 
 def test_the_guides_commands_are_commands() -> None:
-    lines = re.findall(r"^cogr-ops shadow (.*)$", PAGE.read_text("utf-8"), re.MULTILINE)
+    page = (DOCS / "shadow.md").read_text("utf-8")
+    lines = re.findall(r"^cogr-ops shadow (.*)$", page, re.MULTILINE)
     assert len(lines) >= 3
     command: Any = get_command(app)
     for line in lines:
@@ -187,8 +187,7 @@ def test_the_guides_commands_are_commands() -> None:
 
 
 def test_the_guides_sample_sizes_are_what_its_program_prints() -> None:
-    text = PAGE.read_text("utf-8")
-    program, shown = re.findall(r"```python\n(.*?)```\n+```text\n(.*?)```", text, re.DOTALL)[0]
+    (program,), (shown,) = examples("shadow.md", "python"), examples("shadow.md", "text")
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(program, {})
     assert printed.getvalue() == shown

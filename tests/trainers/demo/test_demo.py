@@ -22,6 +22,7 @@ from cogr.errors import SettingsError, StorageError, UserError
 from cogr.settings.serving import OpenSearchSettings
 from indexers.workspace import Workspace
 from tests.commands import Command, Ended, sets
+from tests.documents import ROOT
 from trainers.cli import main
 from trainers.demo import CATALOGUE, SEARCHES, lay_out, train_sample
 from trainers.training.driver import Driver
@@ -121,7 +122,7 @@ def test_the_demo(shown: Shown) -> None:
 @pytest.mark.slow
 @pytest.mark.model
 def test_the_readme_shows_what_the_demo_prints(shown: Shown) -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
+    readme = (ROOT / "README.md").read_text("utf-8")
     printed = readme.split("<!-- demo-output -->")[1]
     rows = re.findall(r"^│ ([\w: ]+?) +│ ([\d.]+) │ ([\d.]+) │ ([\d.]+) │", printed, re.MULTILINE)
     assert [name for name, *_ in rows[:-1]] == [row["name"] for row in shown.rows[:-1]]

@@ -14,10 +14,9 @@ from indexers.generators.judging import EVERY, PARTS, YES_OR_NO, QueryItem
 from indexers.generators.statistical import judge_evidence
 from indexers.workspace import Workspace
 from tests.commands import Command, sets
+from tests.documents import ROOT
 from tests.shops import write_sample_part
 from trainers.tiny import tiny_model
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.model

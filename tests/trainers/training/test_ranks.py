@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from cogr.errors import SettingsError, TrainingError
+from tests.documents import ROOT
 from tests.shops import write_sample_part
 from tests.trainers.shop import Shop, copy_of, steps, whole
 from trainers.training import building, ranks
@@ -143,7 +144,7 @@ def test_errors_of_several_processes_are_one_sentence(
 def test_accelerate_is_told_by_its_own_file_of_fsdp(tmp_path: Path) -> None:
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
-    file = Path(__file__).parents[3] / "examples/accelerate-fsdp2.yaml"
+    file = ROOT / "examples/accelerate-fsdp2.yaml"
     options = [*ranks.launch_options(8, str(file)), "-m", "some.module"]
     told = _validate_launch_command(launch_command_parser().parse_args(options))[0]
     assert (told.num_processes, told.use_fsdp, told.use_deepspeed) == (8, True, False)

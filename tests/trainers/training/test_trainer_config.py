@@ -10,6 +10,7 @@ from cogr.errors import SettingsError
 from cogr.settings import load_settings
 from cogr.settings.training import TrainingSettings
 from indexers.workspace import Workspace
+from tests.documents import ROOT
 from tests.shops import write_sample_part
 from tests.smollm2 import IS_THERE, smollm2
 from tests.trainers.shop import Shop, steps
@@ -18,7 +19,7 @@ from trainers.training.driver import MAX_RETRIES
 from trainers.training.rounds import frozen_settings
 from trainers.training.trainer_config import Batch, check_settings, grpo_config, sft_config
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = ROOT / "examples"
 
 
 def test_less_is_computed_at_once_each_time_memory_runs_out() -> None:

@@ -35,11 +35,11 @@ from indexers.backends.opensearch.indexes import (
 from indexers.backends.opensearch.search import TIER, bodies
 from indexers.backends.opensearch.serving import served_fields
 from indexers.text import Analyser, codes
+from tests.documents import DOCS
 from tests.indexers.backends.backend_worlds import publish
 from tests.indexers.backends.opensearch_worlds import backend_of, filled
 from tests.shops import frozen
 
-ROOT = Path(__file__).parents[4]
 SIZES = ('{0}/{1}"', "{0}/{1} in", "{0}/{1} inch", "{0}/{1}-inch", "{0}/{1}″", "{0}/{1} Zoll")
 VOLTS = ("{0}vdc", "{0} V DC", "{0}VDC", "{0} v dc")
 THREADS = ("M{0}x{1}", "m{0} {1}mm", "M{0} x {1} mm", "M{0}×{1}")
@@ -141,7 +141,7 @@ def test_a_part_number_finds_its_item_first_then_those_that_begin_with_it(
 
 
 def test_an_index_of_ones_own_finds_part_numbers_as_documented(cluster: Cluster) -> None:
-    page = (ROOT / "docs/own-index.md").read_text("utf-8")
+    page = (DOCS / "own-index.md").read_text("utf-8")
     made = json.loads(page.partition("### Part numbers")[2].split("```")[1].removeprefix("json"))
     name = f"{cluster.settings.prefix}-products"
     assert made["settings"]["analysis"] == code_analysis()
