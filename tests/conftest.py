@@ -86,6 +86,13 @@ def _nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def no_other_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting comes from the environment of the tests."""
+    for name in [name for name in os.environ if name.startswith("COGR_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
 def run_any(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
     """Run one of our programs in this process: its name, then its arguments."""
     return partial(run_program, monkeypatch, capfd)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -41,16 +40,19 @@ def cache() -> Iterator[Path]:
 
 
 @pytest.fixture
-def alone(cache: Path, monkeypatch: pytest.MonkeyPatch, cogr_ops: Command) -> Command:
+def alone(
+    cache: Path, no_other_settings: None, monkeypatch: pytest.MonkeyPatch, cogr_ops: Command
+) -> Command:
     """Runs `cogr-ops` in this process, in an environment with this cache and the keywords, and no
     other variable of ours.
     """
 
+    monkeypatch.setenv("COGR_CACHE_DIR", str(cache))
+
     def run(*arguments: str, **variables: str) -> Ended:
-        for name in [name for name in os.environ if name.startswith("COGR_")]:
-            monkeypatch.delenv(name)
-        for name, value in {"COGR_CACHE_DIR": str(cache), **variables}.items():
-            monkeypatch.setenv(name, value)
-        return cogr_ops(*arguments)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            return cogr_ops(*arguments)
 
     return run

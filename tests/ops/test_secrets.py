@@ -7,7 +7,6 @@ The expander's logs, answers and metrics have a test of their own in `test_expan
 from __future__ import annotations
 
 import base64
-import os
 import shlex
 import subprocess
 import sys
@@ -43,8 +42,6 @@ class Shop:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, run: Command) -> None:
         self.folder, self._run = folder, run
         workspace(folder)
-        for variable in [variable for variable in os.environ if variable.startswith("COGR_")]:
-            monkeypatch.delenv(variable)
         for name in secret_keys():
             monkeypatch.setenv(f"COGR_{name.upper().replace('.', '__')}", CANARY)
         monkeypatch.setenv("COGR_OPENSEARCH__USERNAME", "cogr")
@@ -64,7 +61,9 @@ class Shop:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_any: Command) -> Shop:
+def shop(
+    tmp_path: Path, no_other_settings: None, monkeypatch: pytest.MonkeyPatch, run_any: Command
+) -> Shop:
     return Shop(tmp_path, monkeypatch, run_any)
 
 

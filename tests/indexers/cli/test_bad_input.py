@@ -22,6 +22,8 @@ from cogr.snapshots import Manifest
 from tests.commands import Command, rebuilt_pair
 from tests.shops import CONFIGURATION, ITEMS, write_jsonl
 
+pytestmark = pytest.mark.usefixtures("no_other_settings")
+
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
@@ -87,12 +89,6 @@ HOSTILE = (
     *('"a\\u0000b"', '"\\u001b[2J"', "\udcff", "x" * 5000, "[1]", "{a = 1}", "[" * 5000),
     *("http://[::1", "http://host:99999", "http://a..b", "redis://host/database"),
 )
-
-
-@pytest.fixture(autouse=True)
-def no_other_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("COGR_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize("step", [6, pytest.param(1, marks=pytest.mark.drill)])

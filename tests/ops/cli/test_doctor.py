@@ -11,10 +11,8 @@ from tests.commands import Command
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def elsewhere(tmp_path: Path, no_other_settings: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working folder and cache, and no setting from outside."""
-    for name in ("COGR_CONFIG", "COGR_OPENSEARCH__URL", "COGR_STORE"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COGR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
