@@ -43,6 +43,8 @@ class Ended:
 Command = Callable[..., Ended]
 MODULES = {"cogr-index": "indexers.cli", "cogr-train": "trainers.cli", "cogr-ops": "ops.cli"}
 """Of our programs."""
+UNDER_CI = os.environ.get("CI", "").lower() in ("1", "true")
+"""Where no test is skipped for something that it needs."""
 
 
 def done(command: Command, *arguments: object) -> Any:
@@ -107,7 +109,7 @@ def program(name: str, package: str = "") -> str:
             toolkit, so that CI skips the test too.
     """
     if (found := shutil.which(name)) is None:
-        if not package and os.environ.get("CI", "").lower() in ("1", "true"):
+        if not package and UNDER_CI:
             pytest.fail(f"No {name} for these tests")
         pytest.skip(f"NO {name.upper()}" + (f": apt-get install {package}" if package else ""))
     return found

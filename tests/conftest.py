@@ -23,7 +23,7 @@ from cogr.settings.serving import OpenSearchSettings
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
 from ops.servers import OpenSearchSpec, ServerSpec, ServerState, ValkeySpec, known, stop
-from tests.commands import Command, run_program
+from tests.commands import UNDER_CI, Command, run_program
 from tests.indexers.backends.opensearch_worlds import prefix_of
 from tests.owned_servers import BRIEF, owner_of, start_owned
 from tests.secure_node import SecureSpec, secured
@@ -125,9 +125,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with four items, three queries and a configuration; also the working directory."""
-    from tests.shops import write_small_shop
+    from tests.shops import EXTRACTIVE, ITEMS, LABELS, QUERIES, write_shop
 
-    write_small_shop(tmp_path)
+    write_shop(tmp_path, ITEMS, QUERIES, LABELS, EXTRACTIVE)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -176,7 +176,7 @@ def shared(wanted: ServerSpec) -> ServerState:
     try:
         return start_owned(wanted, run_process())
     except CogrError as error:
-        if os.environ.get("CI", "").lower() in ("1", "true"):
+        if UNDER_CI:
             pytest.fail(f"No {wanted.server_name} for the tests: {error}")
         pytest.skip(f"NO {wanted.kind.upper()}: {error}")
 

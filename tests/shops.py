@@ -24,6 +24,8 @@ from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
 
 Record = Mapping[str, Any]
+Records = tuple[list[Record], list[Record], list[Record]]
+"""Items, queries and labels."""
 DATASET = '[dataset]\nloader = "jsonl"\npath = "data"\n'
 SCRIPTED = '[generator]\nname = "scripted"\n'
 EXTRACTIVE = '[generator]\nname = "extractive"\n'
@@ -137,7 +139,7 @@ def write_shop(
     return folder / "cogr.toml"
 
 
-# The small shop
+# The small shop: four items and three queries
 
 ITEMS = [
     {"id": "a", "title": "Velvet sofa", "text": "A green velvet sofa for the living room"},
@@ -158,11 +160,6 @@ LABELS = [
 ]
 
 
-def write_small_shop(folder: Path, configuration: str = EXTRACTIVE) -> Path:
-    """Four items and three queries."""
-    return write_shop(folder, ITEMS, QUERIES, LABELS, configuration)
-
-
 # Things: a shop of any size
 
 
@@ -172,16 +169,19 @@ def thing(number: int, id_: str, more: str = "") -> dict[str, str]:
     return {"id": id_, "title": f"thing {number}", "text": text}
 
 
-def write_thing_shop(folder: Path, items: int = 240, configuration: str = FORGIVING) -> Path:
+def thing_records(items: int) -> Records:
     """Things of eleven words, and a query for each word."""
     words = range(11)
-    return write_shop(
-        folder,
+    return (
         [thing(n, f"i{n}") for n in range(items)],
         [{"id": f"q{n}", "text": f"word{n}", "split": "train" if n < 8 else "test"} for n in words],
         [{"query": f"q{n % 11}", "item": f"i{n}", "grade": 1} for n in range(items)],
-        configuration,
     )
+
+
+def write_thing_shop(folder: Path, items: int = 240, configuration: str = FORGIVING) -> Path:
+    """The records of `thing_records` as a shop."""
+    return write_shop(folder, *thing_records(items), configuration)
 
 
 # A forum: topics without labels
@@ -190,9 +190,9 @@ TOPICS, LABELLED, EACH = 60, 45, 4
 """Topics of a forum, those with labels, and questions and answers of each."""
 
 
-def forum_records(split: str = "test") -> tuple[list[Record], list[Record], list[Record]]:
-    """Answers without titles, and questions, those of a topic for the same answers: items, queries
-    and labels. Queries of a split other than training are of topics without labels.
+def forum_records() -> Records:
+    """Answers without titles, and questions, those of a topic for the same answers. Test queries
+    are of topics without labels.
     """
     draw, items, queries, labels = random.Random(0), [], [], []
     for topic in range(TOPICS):
@@ -204,8 +204,8 @@ def forum_records(split: str = "test") -> tuple[list[Record], list[Record], list
         items += [{"id": f"a{topic}-{n}", "title": "", "text": said(4, 6)} for n in range(EACH)]
         for n in range(EACH):
             asked = f"q{topic}-{n}"
-            told = "train" if topic < LABELLED else split
-            queries.append({"id": asked, "text": said(2, 3), "split": told})
+            split = "train" if topic < LABELLED else "test"
+            queries.append({"id": asked, "text": said(2, 3), "split": split})
             labels += [{"query": asked, "item": f"a{topic}-{n}", "grade": 1} for n in range(EACH)]
     return items, queries, labels
 
@@ -255,10 +255,10 @@ _PARTS: Mapping[str, tuple[tuple[str, str, str], tuple[str, ...], list[tuple[Any
 """Code -> names, spellings and sizes of a kind of part."""
 
 
-def parts_records(items: int = 5000) -> tuple[list[Record], list[Record], list[Record]]:
-    """Parts with their numbers, and queries by name, size and number: items, queries and labels.
-    A size is asked for in any spelling and language. The 30 test queries are ten part numbers or
-    beginnings of some, ten sizes, and ten sizes of a kind of part.
+def parts_records() -> Records:
+    """5,000 parts with their numbers, and queries by name, size and number. A size is asked for in
+    any spelling and language. The 30 test queries are ten part numbers or beginnings of some, ten
+    sizes, and ten sizes of a kind of part.
     """
     draw = random.Random(0)
     kinds = [(code, size) for code, (_, _, sizes) in _PARTS.items() for size in sizes]
@@ -271,7 +271,7 @@ def parts_records(items: int = 5000) -> tuple[list[Record], list[Record], list[R
     def named(code: str, size: tuple[Any, ...]) -> str:
         return f"{draw.choice(_PARTS[code][0])} {sized(code, size)}"
 
-    for number in range(items):
+    for number in range(5000):
         code, size = draw.choice(kinds)
         series, suffix = draw.choice("KTXZ"), f"{draw.choice('ABC')}{number % 10}"
         sku = f"{code}{series}-{1000 + 7 * number % 8999}-{suffix}"
@@ -302,6 +302,11 @@ def parts_records(items: int = 5000) -> tuple[list[Record], list[Record], list[R
         for id_ in ids
     ]
     return [{name: row[name] for name in ("id", "title", "text")} for row in rows], queries, labels
+
+
+def sizes(dataset: Dataset) -> dict[str, int]:
+    """How many queries each split has."""
+    return {split: len(queries) for split, queries in dataset.queries.items()}
 
 
 def in_memory(
@@ -341,11 +346,17 @@ def sample_part(items: int = 60, relevant: int = 2) -> Dataset:
     return replace(whole, items=kept, queries=queries, relevant=labels, judged={})
 
 
-def sample_records(items: int) -> tuple[list[Record], list[Record], list[Record]]:
-    """The first items, with prices, the queries that keep a relevant one, and labels."""
-    catalogue, queries, labels = (
+def catalogue_records() -> Records:
+    """All of it, as its files have it."""
+    items, queries, labels = (
         read_jsonl(CATALOGUE / f"{name}.jsonl") for name in ("items", "queries", "labels")
     )
+    return items, queries, labels
+
+
+def sample_records(items: int) -> Records:
+    """The first items, with prices, the queries that keep a relevant one, and labels."""
+    catalogue, queries, labels = catalogue_records()
     kept = [{**item, "price": number + 0.5} for number, item in enumerate(catalogue[:items])]
     known = {item["id"] for item in kept}
     labels = [label for label in labels if label["item"] in known]
@@ -370,7 +381,7 @@ def training_shop(
     return Dataset("small", items, {"train": asked, "dev": [], "test": []}, relevant, {}, "5" * 64)
 
 
-def colour_shop(without: tuple[str, str] = ("green", "cup")) -> Dataset:
+def colour_shop() -> Dataset:
     """Items are described by sellers' words, queries ask by shoppers'; one combination is never
     asked for.
     """
@@ -384,7 +395,7 @@ def colour_shop(without: tuple[str, str] = ("green", "cup")) -> Dataset:
         for colour, thing in combinations
         for n in range(4)
     ]
-    asked = [f"{colour} {thing}" for colour, thing in combinations if (colour, thing) != without]
+    asked = [" ".join(both) for both in combinations if both != ("green", "cup")]
     queries = [Query(f"q-{text.replace(' ', '-')}", text) for text in asked]
     relevant = {query.id: frozenset(f"{query.id[2:]}-{n}" for n in range(4)) for query in queries}
     judged = {query: dict.fromkeys(ids, 1.0) for query, ids in relevant.items()}

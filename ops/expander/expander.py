@@ -326,9 +326,7 @@ class Parts:
             await self.cache.close()
 
 
-def make_parts(
-    workspace: Workspace, model: str | None = None, follow_seconds: float = FOLLOW_SECONDS
-) -> Parts:
+def make_parts(workspace: Workspace, model: str | None = None) -> Parts:
     """Make the parts of a configuration. They connect at their first call. Raises SettingsError."""
     settings, serving = workspace.settings, workspace.settings.serving
     metrics = Metrics()
@@ -348,6 +346,6 @@ def make_parts(
             before = follower.pair.name
             expander.rules = {before: expander.rules.get(before, rules), pair.name: rules}
 
-    follower = Follower(JudgedPair(index, workspace).read, changed, follow_seconds, metrics)
+    follower = Follower(JudgedPair(index, workspace).read, changed, FOLLOW_SECONDS, metrics)
     expander = Expander(cache, index, models, follower, settings, metrics)
     return Parts(serving, metrics, cache, index, models, follower, expander)

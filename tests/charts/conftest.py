@@ -14,6 +14,7 @@ import pytest
 import yaml
 from filelock import FileLock
 
+from tests.commands import UNDER_CI
 from tests.documents import ROOT
 
 CHART = ROOT / "charts" / "cogr"
@@ -53,7 +54,7 @@ def _cached(name: str) -> str:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cogr"
     if found := sorted(cache.glob(f"kube-*/{name}")):
         return str(found[-1])
-    if name != "helm" or os.environ.get("CI", "").lower() not in ("1", "true"):
+    if name != "helm" or not UNDER_CI:
         pytest.skip(f"NO {name.upper()}: make chart-lint builds it")
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / "kube.lock"):  # Of several processes of tests one fetches it.
@@ -127,6 +128,12 @@ def one(objects: list[Object], kind: str, end: str, part: str = "") -> Object:
     ]
     assert len(found) == 1, names
     return found[0]
+
+
+def configuration(objects: list[Object]) -> str:
+    """The rendered cogr.toml."""
+    found = next(o for o in objects if o["kind"] == "ConfigMap" and "cogr.toml" in o["data"])
+    return str(found["data"]["cogr.toml"])
 
 
 def merged(*values: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from ops.servers import free_port
-from tests.charts.conftest import IMAGE_USER, IMAGES, Object, Render, one
+from tests.charts.conftest import IMAGE_USER, IMAGES, Object, Render, configuration, one
 from tests.documents import ROOT
 
 pytestmark = pytest.mark.slow
@@ -65,8 +65,7 @@ def test_the_expander_answers_its_probes_and_the_test_hook_and_ends(
         "serving": {"live": "none"},
     }
     objects = render({"settings": settings, "worker": {"enabled": False}})
-    config = next(o for o in objects if o["kind"] == "ConfigMap" and "cogr.toml" in o["data"])
-    (tmp_path / "cogr.toml").write_text(config["data"]["cogr.toml"])
+    (tmp_path / "cogr.toml").write_text(configuration(objects))
     for volume in ("data", "store", "cache", "tmp"):
         (tmp_path / volume).mkdir()
         # The image's user has no name here; fsGroup gives it the volumes in a cluster.

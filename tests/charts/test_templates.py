@@ -21,7 +21,18 @@ from indexers.rebuild.fleet.broker import queue_of
 from indexers.workspace import Workspace
 from ops.expander.app import create_app
 from ops.expander.expander import make_parts
-from tests.charts.conftest import CHART, URLS, Helm, Object, Render, containers, merged, one, pods
+from tests.charts.conftest import (
+    CHART,
+    URLS,
+    Helm,
+    Object,
+    Render,
+    configuration,
+    containers,
+    merged,
+    one,
+    pods,
+)
 from tests.commands import ran
 from tests.documents import DOCS
 
@@ -71,8 +82,7 @@ def objects(request: pytest.FixtureRequest, render: Render) -> list[Object]:
 
 def settings_of(objects: list[Object], folder: Path) -> Settings:
     """The rendered cogr.toml, loaded as the commands load it."""
-    config = next(o for o in objects if o["kind"] == "ConfigMap" and "cogr.toml" in o["data"])
-    (folder / "cogr.toml").write_text(config["data"]["cogr.toml"])
+    (folder / "cogr.toml").write_text(configuration(objects))
     return load_settings(folder / "cogr.toml")
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import pytest
 
-from cogr.metrics import full_set, measure, sets_of
+from cogr.metrics import measure, sets_of
 from cogr.records import Dataset
 from indexers.text import Lexical
+from tests.indexers.generators.statistical.retrieval import f1
 from tests.shops import sample_shop
 from trainers.evaluation import bm25
 
@@ -18,17 +17,15 @@ def dataset() -> Dataset:
     return sample_shop()
 
 
-def f1(dataset: Dataset, sets: Mapping[str, Sequence[str]]) -> float:
-    return full_set(sets_of(sets), {query: dataset.relevant[query] for query in sets}).means["f1"]
-
-
 def test_the_cutoff_is_the_best_one_for_the_training_queries(dataset: Dataset) -> None:
     found, lexical = bm25(dataset, "test"), Lexical(dataset.items)
     train = {
         query.id: [id_ for id_, _ in lexical.rank(query.text, 400)]
         for query in dataset.queries["train"]
     }
-    by_cutoff = {k: f1(dataset, {id_: ids[:k] for id_, ids in train.items()}) for k in range(1, 60)}
+    by_cutoff = {
+        k: f1(dataset, sets_of({id_: ids[:k] for id_, ids in train.items()})) for k in range(1, 60)
+    }
     assert found.cutoff == max(by_cutoff, key=lambda k: by_cutoff[k])
     assert found.runs.keys() == {query.id for query in dataset.queries["test"]}
 

@@ -18,16 +18,11 @@ from cogr.errors import DataError, SettingsError, SnapshotError, UserError
 from indexers.inspection import examine
 from tests.commands import Command
 from tests.documents import DOCS
+from tests.shops import thing_records
 from tests.trainers.shop import Shop, timeless
 
-ITEMS = [
-    {"id": f"i{n}", "title": f"thing {n} < {n + 1}", "text": f"word{n % 11} more{n % 5}"}
-    for n in range(40)
-]
-QUERIES = [
-    {"id": f"q{n}", "text": f"word{n}", "split": "train" if n < 8 else "test"} for n in range(11)
-]
-LABELS = [{"query": f"q{n % 11}", "item": f"i{n}"} for n in range(40)]
+THINGS, QUERIES, LABELS = thing_records(40)
+ITEMS = [{**item, "title": f"{item['title']} < {n}"} for n, item in enumerate(THINGS, 1)]
 EXTRACTIVE = {"generator": {"name": "extractive"}}
 
 

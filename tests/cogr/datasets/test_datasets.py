@@ -21,8 +21,8 @@ from cogr.datasets import load_dataset
 from cogr.datasets.builder import Builder, DatasetOptions, cluster_key
 from cogr.datasets.reading import Place
 from cogr.errors import DataError, MissingExtraError, ServiceError, SettingsError
-from cogr.records import SPLITS, Dataset, Item
-from tests.shops import write_beir, write_data
+from cogr.records import SPLITS, Item
+from tests.shops import sizes, write_beir, write_data
 
 ITEMS = [
     {"id": f"i{n}", "title": f"Title {n}", "text": f"Text of item {n}, größer als {n - 1}."}
@@ -47,10 +47,6 @@ def write_parquet(folder: Path) -> Path:
     pq.write_table(pa.Table.from_pylist(QUERIES), folder / "queries.parquet")
     pq.write_table(pa.Table.from_pylist(LABELS), folder / "labels.parquet")
     return folder
-
-
-def sizes(dataset: Dataset) -> dict[str, int]:
-    return {split: len(queries) for split, queries in dataset.queries.items()}
 
 
 def test_every_format_gives_the_same_data_set(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from benchmarks.published import LOADERS as PUBLISHED
 from cogr.datasets import load_dataset
 from cogr.datasets.builder import DatasetOptions
 from cogr.errors import SettingsError
-from cogr.records import Dataset
 from tests.documents import ROOT
+from tests.shops import sizes
 
 SAMPLES = {
     "nfcorpus": {
@@ -96,10 +96,6 @@ def test_samples_load_and_examples_find_them(
     labels.write_text(labels.read_text().replace("Irrelevant", "Partial"))
     assert load_dataset("wands").relevant == {"0": {"0", "1"}}
     assert load_dataset("wands", options=DatasetOptions(threshold=2)).relevant == {"0": {"1"}}
-
-
-def sizes(dataset: Dataset) -> dict[str, int]:
-    return {split: len(queries) for split, queries in dataset.queries.items()}
 
 
 def test_a_package_of_ones_own_brings_a_loader(

@@ -59,11 +59,11 @@ def priced(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def random_world(items: int, seed: int = 0) -> list[Row]:
+def random_world(items: int) -> list[Row]:
     """Items with sets of 0 to 41 keywords, every hundredth of 200, so that stored lengths are
     rounded.
     """
-    draw = random.Random(seed)
+    draw = random.Random(0)
     vocabulary = [f"keyword {number}" for number in range(max(400, items // 5))]
     rows = []
     for number in range(items):

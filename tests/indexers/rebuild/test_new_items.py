@@ -26,7 +26,7 @@ from tests.commands import Command, done, rebuilt_pair, sets
 from tests.indexers.generators.fake_endpoint import FakeEndpoint, Misbehave
 from tests.indexers.generators.statistical.retrieval import f1 as f1_of_sets
 from tests.indexers.generators.test_judging import listed
-from tests.shops import read_jsonl, sample_shop, write_jsonl, write_shop
+from tests.shops import catalogue_records, read_jsonl, sample_shop, write_jsonl, write_shop
 from tests.web_server import Answer
 from trainers.demo import CATALOGUE
 
@@ -37,9 +37,7 @@ CONFIGURATION = "[publish]\ntolerance = 1\n"
 def shop(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, frozenset[str]]:
     """The sample shop without a fifth of its items, and their ids."""
     folder = tmp_path_factory.mktemp("shop")
-    items, queries, labels = (
-        read_jsonl(CATALOGUE / f"{name}.jsonl") for name in ("items", "queries", "labels")
-    )
+    items, queries, labels = catalogue_records()
     new = frozenset(item["id"] for number, item in enumerate(items) if number % 5 == 2)
     kept = [item for item in items if item["id"] not in new]
     known = [label for label in labels if label["item"] not in new]

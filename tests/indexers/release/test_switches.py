@@ -46,9 +46,8 @@ from tests.indexers.release.interleaving import (
     requests_so_far,
     watched,
 )
-from tests.shops import ITEMS, frozen, read_jsonl, write_jsonl, write_shop
+from tests.shops import ITEMS, catalogue_records, frozen, write_jsonl, write_shop
 from tests.web_server import Answer, Request
-from trainers.demo import CATALOGUE
 
 
 @dataclass
@@ -191,9 +190,7 @@ def test_update_of_both_sides_holds_them_until_its_switch(
     """An update of items in between would be undone by it, so it is refused; after a rollback it
     starts again.
     """
-    items, queries, labels = (
-        read_jsonl(CATALOGUE / f"{name}.jsonl") for name in ("items", "queries", "labels")
-    )
+    items, queries, labels = catalogue_records()
     write_shop(tmp_path, items[1:], queries, labels, "[publish]\ntolerance = 1\n")
     write_jsonl(tmp_path / "new.jsonl", items[:1])
     write_jsonl(tmp_path / "gone.jsonl", [{"op": "delete", "id": items[1]["id"]}])

@@ -112,7 +112,8 @@ def running(
     address = free_address("127.0.0.1", 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ops.expander.expander.HOT_QUERIES", hot_queries)
-        parts = make_parts(workspace, model, follow_seconds=0.05)
+        patch.setattr("ops.expander.expander.FOLLOW_SECONDS", 0.05)
+        parts = make_parts(workspace, model)
     app = create_app(parts, playground=playground)
     if playground:
         add_playground(app, workspace, parts)

@@ -113,9 +113,9 @@ class Fleet:
         answer: dict[str, Any] = json.loads(out)
         return answer
 
-    def wait_until(self, true: Callable[[FleetRun], object], seconds: float = 240.0) -> FleetRun:
-        """Wait for a state of the run."""
-        deadline = time.monotonic() + seconds
+    def wait_until(self, true: Callable[[FleetRun], object]) -> FleetRun:
+        """Wait for a state of the run, four minutes at most."""
+        deadline = time.monotonic() + 240
         while (run := run_in(self.store)) is None or not true(run):
             assert time.monotonic() < deadline, f"it did not come in time: {run}"
             time.sleep(0.15)
