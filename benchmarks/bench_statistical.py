@@ -77,7 +77,7 @@ from benchmarks.compare.measuring import paired_p
 from cogr.datasets import load_dataset
 from cogr.datasets.changes import Changes
 from cogr.keywords import folded, self_keyword
-from cogr.metrics import f1_of, full_set, ranked
+from cogr.metrics import f1_of, full_set, ranked, sets_of
 from cogr.records import Dataset, Query, Split
 from cogr.settings import load_settings
 from cogr.snapshots import open_snapshot
@@ -116,6 +116,8 @@ UNTUNED = ("stackfaq", "dnb_subjects", "melo_de")
 
 BINS = 10
 """Of equally many queries, by their confidence."""
+
+SERVED = ("F1", "nDCG@10", "R@100", "R@1000")
 
 LOST = 0.005
 """R@100 that what serves may lack beside BM25."""
@@ -448,7 +450,7 @@ def pair_of(
     """Means of `_of_artefact` for a pair of `statistical`; nDCG@10 of each test query by what
     serves, and by BM25.
     """
-    workspace, serving, text = _beside_text(dataset, store)
+    workspace, serving, text = beside_text(dataset, store)
     with workspace.generator("query") as generator:
         assert isinstance(generator, Statistical)
         figures = _of_artefact(generator.artefact, dataset, "test").mean(axis=0)
@@ -458,7 +460,7 @@ def pair_of(
 def serves(name: str) -> Row:
     """What serves and BM25 on the test queries: each measure of both, and their difference."""
     with tempfile.TemporaryDirectory() as folder:
-        workspace, serving, text = _beside_text(load(name), folder)
+        workspace, serving, text = beside_text(load(name), folder)
         with workspace.generator("query") as generator:
             assert isinstance(generator, Statistical)
             fitted = generator.artefact.facts
@@ -468,7 +470,8 @@ def serves(name: str) -> Row:
         for of, key in (("out of fold", "f1_out_of_fold"), ("unseen topics", "f1_hidden_topics"))
     }
     notes["F1 of the keywords alone"] = f"{alone.mean():.3f}"
-    for measure, of in serving.items():
+    for measure in SERVED:
+        of = serving[measure]
         more = of - text[measure]
         error = more.std(ddof=1) / more.size**0.5
         notes[measure] = f"{text[measure].mean():.3f} -> {of.mean():.3f}"
@@ -515,9 +518,9 @@ def unseen(name: str) -> Row:
     return Row(f"{name}: 1 - F1 on unseen topics", 1 - float(found.mean()), "", notes=notes)
 
 
-def _beside_text(dataset: Dataset, store: str) -> tuple[Workspace, _Figures, _Figures]:
+def beside_text(dataset: Dataset, store: str) -> tuple[Workspace, _Figures, _Figures]:
     """A pair of `statistical` in a new store; measure -> figure of each test query, by what serves
-    and by BM25.
+    and by BM25: P, R and F1 of the sets, and measures of the whole answers.
     """
     own = {"name": "statistical", "statistical": {"encoder": "none"}}
     table = {"loader": "jsonl", "path": store}
@@ -531,10 +534,9 @@ def _beside_text(dataset: Dataset, store: str) -> tuple[Workspace, _Figures, _Fi
     tested = {one.id: dataset.relevant[one.id] for one in dataset.queries["test"]}
     found = []
     for one in (served(workspace, "test", item, query), bm25(dataset, "test")):
-        sets = {id_: frozenset(ids) for id_, ids in one.runs.items()}
+        sets = full_set(sets_of(one.runs), tested).values
         ranks = ranked(one.rankings, tested, cutoffs=(10, 100, MAX_RANKING)).values
-        figures = {"F1": full_set(sets, tested).values["f1"]}
-        found.append(figures | {name: ranks[name] for name in ("nDCG@10", "R@100", "R@1000")})
+        found.append({**ranks, "P": sets["p"], "R": sets["r"], "F1": sets["f1"]})
     return workspace, found[0], found[1]
 
 
