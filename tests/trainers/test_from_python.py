@@ -84,6 +84,7 @@ def test_a_pair_is_released(project: Project) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.model
 def test_a_run_is_trained_and_shown(copied: Shop, cogr_train: Command) -> None:
     trained = Project.open(copied.config, say=lambda _: None).train(1)
     ended = cogr_train("run", "-c", copied.config, "--rounds", 1, "--json")

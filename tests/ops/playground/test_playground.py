@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from cogr.records import SIDES
 from cogr.snapshots import Row
 from indexers.release import release
 from indexers.search import search
@@ -29,7 +28,7 @@ from tests.ops.expander.expander_worlds import (
     wait_for,
 )
 from tests.ops.playground.playground_worlds import FIELDS, two_rounds, workspace
-from tests.shops import rebuild_here, write_sample_part
+from tests.shops import rebuild_pair, write_sample_part
 
 
 class Page:
@@ -270,10 +269,8 @@ def test_the_first_answer_waits_for_a_model_that_is_being_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And says so; what a shopper is answered meanwhile is the fallback."""
-    write_sample_part(tmp_path)
-    shop = Workspace.open(tmp_path / "cogr.toml", ["generator.name=statistical"])
-    for side in SIDES:
-        rebuild_here(shop, side)
+    shop = Workspace.open(write_sample_part(tmp_path), ["generator.name=statistical"])
+    rebuild_pair(shop)
     made, slow = Models._made, threading.Event()
     monkeypatch.setattr(Models, "_made", lambda *given: slow.wait(20) and made(*given))
     with running(shop, playground=True) as started:

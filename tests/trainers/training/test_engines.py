@@ -11,23 +11,42 @@ import pytest
 
 from cogr.errors import TrainingError
 from cogr.settings.training import TrainingSettings
+from cogr.snapshots import open_snapshot
 from indexers.generators.model_folders import is_out_of_memory
 from tests.shops import write_sample_part
 from tests.trainers.shop import Shop
 from trainers.tiny import tiny_model
+from trainers.training import stage
 from trainers.training.checkpoints import (
     TrainedModel,
     load_model,
     lora_config,
     trainable_tokenizer,
 )
+from trainers.training.inputs import Inputs, Wrote
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 
-def test_an_adapter_goes_on_learning_writes_keywords_and_names_its_base(tmp_path: Path) -> None:
+class EnoughError(Exception):
+    """What a test asks of a round is there."""
+
+
+def test_an_adapter_goes_on_learning_writes_keywords_and_names_its_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     driver = Shop(write_sample_part(tmp_path, items=40)).driver("main", "training.lora.rank=4")
-    model = driver.run.store.local(driver.reach(1).model("query"))
+    driver.reach(0)
+
+    def enough(_: Inputs) -> Wrote:
+        raise EnoughError
+
+    monkeypatch.setitem(stage.WORK, "train-item", enough)  # type: ignore[arg-type]
+    with pytest.raises(EnoughError):
+        driver.reach(1)
+    (_, learned) = driver.run.state().rounds
+    assert open_snapshot(driver.run.store, learned.queries).manifest.keywords > 0
+    model = driver.run.store.local(learned.model("query"))
     names = {file.name for file in model.iterdir()}
     assert {"adapter_model.safetensors", "tokenizer.json"} <= names
     assert not any(name.startswith("model") or name.endswith(".bin") for name in names)
