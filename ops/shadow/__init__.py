@@ -27,6 +27,8 @@ a log that is shorter.
 MAX_LITERAL = 1000
 """Most literal matches of a query that are looked up."""
 _EXACT = {"search_type": "dfs_query_then_fetch"}
+_NEEDED = NOTHING.keys() | {"index", "source"}
+"""Of an expander's answer."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,14 @@ class ExpanderClient:
                 "serving.token (COGR_SERVING__TOKEN).",
                 f"expander {answer.status}",
             )
-        expansion: Mapping[str, Any] = answer.json()
+        try:
+            expansion = answer.json()
+        except ValueError:
+            expansion = None
+        if not isinstance(expansion, dict) or not expansion.keys() >= _NEEDED:
+            raise FailedError(
+                f"The answer from {self.url} is not an expander's; check --expander.", "no expander"
+            )
         return expansion
 
 
@@ -142,7 +151,10 @@ class Search:
         return self._ids(self.index, body, {})
 
     def ask(self, query: str, literal: Sequence[str] = ()) -> SearchAnswer:
-        """Raises FailedError, BadRequestError, and UserError for a document without an id."""
+        """Search for a query, expanded first if there is an expander; also which of the literal
+        matches are kept. Raises FailedError, BadRequestError, and UserError where there is no index
+        to search or a document has no id.
+        """
         started, expansion, source = time.perf_counter(), NOTHING, ""
         index, params = self.index, dict[str, Any]()
         if self.expander:
@@ -151,8 +163,8 @@ class Search:
         expanding = time.perf_counter() - started if self.expander else 0.0
         if index is None:
             raise UserError(
-                "The expander serves no index of a cluster; give it opensearch.url, and publish a "
-                "pair."
+                "The expander has no OpenSearch index to search: set opensearch.url for it and "
+                "publish a pair."
             )
         body = self.body.fill(query, expansion)
         if self.body is SERVED:

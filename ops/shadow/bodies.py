@@ -25,7 +25,7 @@ QUERY = "{{query}}"
 _CLAUSE = re.compile(r"\{\{clause(?: ([^\s{}]+))?\}\}")
 _BLEND = "{{blend}}"
 NOTHING: Mapping[str, Any] = {"keywords": (), "weights": (), "clause": {"match_none": {}}}
-"""What an expander would answer to a query without keywords."""
+"""What an expander would answer to a query without keywords, as far as a body is filled with it."""
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,20 @@ from cogr.datasets.query_logs import Searched
 from cogr.errors import ServiceError
 from indexers.backends.opensearch.search import query_body
 from ops.cli import app
-from ops.shadow import IN_A_ROW, Compared, FailedError, Replayed, SearchAnswer, replay
+from ops.shadow import (
+    IN_A_ROW,
+    Compared,
+    ExpanderClient,
+    FailedError,
+    Replayed,
+    SearchAnswer,
+    replay,
+)
 from ops.shadow.bodies import NOTHING, SERVED, Body
 from ops.shadow.summary import rows, summary
 from tests.commands import Command
 from tests.documents import DOCS, examples
+from tests.web_server import serve
 
 
 def test_a_filled_body_holds_the_query_as_data(tmp_path: Path) -> None:
@@ -134,6 +143,13 @@ def test_failed_queries_are_left_out_until_there_are_too_many() -> None:
         replay(log, Scripted(), out, 1e6)
     with pytest.raises(ServiceError, match="away"):
         replay(log[3:4], present, candidate, 1e6)
+
+
+@pytest.mark.parametrize("said", [b"<h1>It works!</h1>", b"\xff", b"[]", b'{"keywords": []}'])
+def test_an_address_of_something_else_is_one_sentence(said: bytes) -> None:
+    with serve(lambda _: (200, said)) as url:
+        with pytest.raises(FailedError, match=f"from {url} is not an expander's; check --expander"):
+            ExpanderClient(url).expand("sofa")
 
 
 @pytest.fixture
