@@ -21,9 +21,8 @@ By one client and by four; each asks again as soon as it is answered.
 How common keywords are decides the cost of a search. Two kinds, one after the other:
 
 learned: 60 items a keyword of a query on average. Those of `statistical` have 4 to 6 (nfcorpus 4.1,
-    chorus 5.7, msrd 3.7; 99 of 100
-have 36 at most), in catalogues of 3,000 to 20,000 items; ten times that leaves room for a catalogue
-that is larger.
+    chorus 5.7, msrd 3.7; 99 of 100 have 36 at most), in catalogues of 3,000 to 20,000 items; ten
+    times that leaves room for a catalogue that is larger.
 common: 6,000 items a keyword, as common as words: no model that is rewarded for F1 writes such
     keywords, a stop list is missing.
 """

@@ -5,12 +5,10 @@ coordinator's memory by size is bench_scale.py's.
         [--quick] [--json]
 
 workers: an endpoint that takes 0.1 s for any request, four at once a worker (generator `openai`):
-    entities a second of two workers over those
-of one, from the first answer to the last; and the wall time of whole rebuilds. Real Valkey, real
-worker processes.
+    entities a second of two workers over those of one, from the first answer to the last; and the
+    wall time of whole rebuilds. Real Valkey, real worker processes.
 engine: wall time of `cogr-index rebuild` in this process over `LLM.generate` of the same engine on
-    the same prompts, both with
-empty caches, in turn, medians of --repeat (vLLM, SmolLM2-135M).
+    the same prompts, both with empty caches, in turn, medians of --repeat (vLLM, SmolLM2-135M).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What the rounds add to SFT: the sample shop made from several seeds, trained as the demo trains
 it; test F1 of each step.
 
-Run: python benchmarks/bench_learning.py [SEED ...] [--json] [--quick]. A seed takes about five
-    minutes on two quiet cores, so
-this is `make bench-learning`, apart from the others. --quick trains a few steps, to show that it
-runs.
+    python benchmarks/bench_learning.py [SEED ...] [--json] [--quick]
+
+A seed takes about five minutes on two quiet cores, so this is `make bench-learning`, apart from the
+others. --quick trains a few steps, to show that it runs.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def changed(items: int, share: float) -> Iterator[Row]:
 
 
 def timed(cluster: Cluster, snapshot: Snapshot, base: Snapshot | None) -> float:
-    """Seconds of one push from nothing."""
+    """Seconds of one push: in full, or by difference from a base."""
     pushed = push(cluster, snapshot, base)
     if (pushed.written < snapshot.manifest.entities) != (base is not None):
         raise SystemExit(

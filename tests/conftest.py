@@ -145,7 +145,7 @@ def run_process() -> int:
 def made_for_the_run(
     factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]
 ) -> Path:
-    """A folder that the first process of this run which needs it fills, for all to read."""
+    """A folder, filled by the first process of this run that needs it, for all to read."""
     base = factory.getbasetemp()
     root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     done = root / f"{name}.made"

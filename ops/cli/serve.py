@@ -33,7 +33,10 @@ def serve(
     model: Annotated[
         str | None,
         Option(
-            help="Model at the endpoint; {round} is the serving one.  [default: generator.model]"
+            help=(
+                "Name of the model at the endpoint; {round} stands for the round that serves.  "
+                "[default: generator.model]"
+            )
         ),
     ] = None,
     playground: Annotated[
@@ -45,7 +48,12 @@ def serve(
     ] = False,
     allow_host: Annotated[
         list[str] | None,
-        Option(help="Also answer the playground under this host name; repeatable."),
+        Option(
+            help=(
+                "Another host name under which the playground may be opened; may be given several "
+                "times."
+            )
+        ),
     ] = None,
     *,
     call: Call,

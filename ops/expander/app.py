@@ -76,7 +76,7 @@ class AdmissionControl:
                 return await _body(request)
         except TimeoutError:
             raise RejectedError(
-                408, f"A request body arrives within {READ_SECONDS:g} seconds.", _CLOSE
+                408, f"The request body must arrive within {READ_SECONDS:g} seconds.", _CLOSE
             ) from None
 
     def _check_token(self, request: Request) -> None:
@@ -99,7 +99,9 @@ async def _body(request: Request) -> bytes:
     async for part in request.stream():
         body += part
         if len(body) > MAX_BODY_BYTES:
-            raise RejectedError(413, f"A request body has at most {MAX_BODY_BYTES} bytes.", _CLOSE)
+            raise RejectedError(
+                413, f"A request body may have at most {MAX_BODY_BYTES} bytes.", _CLOSE
+            )
     return bytes(body)
 
 

@@ -22,7 +22,8 @@ from indexers.backends import Entry, Pair
 from ops.expander.upstream import MAX_IN_FLIGHT, Metrics, UnavailableError, Upstream
 
 CACHE_SECONDS = 86_400
-"""Seconds that an answer is cached. Queries may be personal data, so it is no longer than useful.
+"""Seconds that an answer is cached. Queries may be personal data, so answers are kept for a day
+and no longer.
 """
 
 

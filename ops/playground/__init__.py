@@ -96,9 +96,11 @@ def _reject_in_sentences(app: FastAPI) -> None:
 
     @app.exception_handler(ValidationError)
     async def unknown(_: Request, __: ValidationError) -> Response:
-        return JSONResponse(
-            {"detail": "The page asked something unknown or too large; reload it."}, 422
+        detail = (
+            "The page sent a request that this server does not know or that is too large; reload "
+            "the page."
         )
+        return JSONResponse({"detail": detail}, 422)
 
     @app.exception_handler(CogrError)
     async def failed(_: Request, error: CogrError) -> Response:

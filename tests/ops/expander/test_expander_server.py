@@ -87,7 +87,7 @@ def test_a_body_that_does_not_end_is_refused_and_closed(hasty: str, sent: bytes)
         connection.sendall(sent)
         said, seconds = said_until_closed(connection)
     assert said.split()[1] == b"408"
-    assert b"arrives within 1 seconds" in said
+    assert b"must arrive within 1 seconds" in said
     assert seconds < 10
 
 
