@@ -9,6 +9,7 @@ an older snapshot. Deletion never takes an index that an alias names.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
@@ -84,9 +85,9 @@ class OpenSearchBackend:
 
     def push(self, snapshot: Snapshot) -> Pushed:
         """See `push.push`. Where the parent is pushed, only the difference is written."""
-        parent = snapshot.manifest.parent
-        known = parent in self._store.list("snapshots")
-        base = open_snapshot(self._store, parent) if parent and known else None
+        base, parent = None, snapshot.manifest.parent
+        with suppress(SnapshotError):  # It was removed, or is damaged: all is written.
+            base = open_snapshot(self._store, parent) if parent else None
         return push.push(self.cluster, snapshot, base)
 
     def verify(

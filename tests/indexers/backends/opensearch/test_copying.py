@@ -13,7 +13,7 @@ import pytest
 
 from cogr.differences import differences
 from cogr.settings.serving import OpenSearchSettings
-from cogr.snapshots import Provenance, Row, Snapshot
+from cogr.snapshots import Provenance, Row, Snapshot, manifest_path
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch import push
@@ -138,7 +138,8 @@ def test_a_push_that_died_before_its_merge_goes_on(
 
 
 @pytest.mark.parametrize(
-    "why", ["not verified", "other shards", "too much", "no clone", "not merged"]
+    "why",
+    ["not verified", "other shards", "too much", "no clone", "not merged", "removed", "damaged"],
 )
 def test_what_can_not_be_copied_is_written_in_full(
     opensearch: OpenSearchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
@@ -156,6 +157,10 @@ def test_what_can_not_be_copied_is_written_in_full(
             monkeypatch.setattr(push, "CLONE", "_no_such_thing")
         if why == "not merged":
             monkeypatch.setattr(push, "merge", lambda *_: None)
+        if why == "removed":
+            first.store.remove(manifest_path(first.id))
+        if why == "damaged":
+            first.store.write(first.path, b"")
         assert backend.push(second).written == second.manifest.entities
         backend.verify(second, random_queries(list(second.rows()), 20, 12))
 
