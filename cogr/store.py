@@ -233,6 +233,19 @@ class Store:
             with self._reached(writing=True):
                 self.fs.put_file(file.name, self.full(path))
 
+    def is_at_rest(self, folder: str, last: str) -> bool:
+        """Whether nobody writes a folder any more: it has the file that is written last, or its
+        writer has been silent for an hour. False where a file system tells no times.
+        """
+        if self.exists(f"{folder}/{last}"):
+            return True
+        # A folder on a disk has the time of its last change; elsewhere only files have times.
+        names = [""] if self.is_local else self.list(folder)
+        with self._reached(), contextlib.suppress(NotImplementedError):
+            times = [self.fs.modified(self.full(f"{folder}/{name}")) for name in names]
+            return all(time.time() - one.timestamp() >= HALF_WRITTEN for one in times)
+        return False
+
     def sweep(self) -> None:
         """Remove what killed processes left half-written in a local store an hour ago or before."""
         for file in [*Path(self.root).rglob(".tmp-*")] if self.is_local else ():

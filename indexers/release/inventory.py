@@ -19,6 +19,7 @@ from cogr.snapshots import (
     ID,
     Manifest,
     damaged_snapshots,
+    folders,
     list_snapshots,
     side_of,
 )
@@ -109,9 +110,10 @@ def prune(
 
     It holds the leases, so no switch can bring a snapshot into use meanwhile. Snapshots that
     another store pushed to the same cluster are left alone. A damaged snapshot counts as older than
-    every whole one. With `files`, keyword sets and manifests leave the store too;
-    but for the newest ten, also the fits that wrote no snapshot that stays, and texts that none of
-    these names. Raises StorageError where a history is damaged; nothing was removed.
+    every whole one. With `files`, their files leave the store too, and so do fits that wrote no
+    remaining snapshot (the newest ten are kept), texts that no remaining snapshot names, and
+    folders that a dead process left unfinished. Raises StorageError where a history is damaged;
+    nothing was removed.
     """
     if dry_run:
         return _found(store, backend, keep, files=files)
@@ -141,12 +143,19 @@ def _found(store: Store, backend: Backend, keep: int, *, files: bool) -> Pruned:
     staying = [one for one in list_snapshots(store) if one.id not in going]
     return Pruned(
         [id_ for id_ in going if id_ in pushed],
-        going if files else [],
+        [*going, *_halves(store, used)] if files else [],
         old_fits(store, staying) if files else [],
         _unread_texts(store, staying) if files else [],
         {id_: used[id_] for id_ in old if id_ in used},
         damaged,
     )
+
+
+def _halves(store: Store, used: Mapping[str, str]) -> list[str]:
+    """Folders without a manifest that a dead prune or rebuild left."""
+    known = {*folders(store), *used}
+    names = [one for one in store.list("snapshots") if ID.fullmatch(one) and one not in known]
+    return [one for one in names if store.is_at_rest(f"snapshots/{one}", "manifest.json")]
 
 
 def _unread_texts(store: Store, staying: Sequence[Manifest]) -> list[str]:

@@ -199,6 +199,18 @@ def test_a_file_that_can_not_be_read_is_one_sentence(tmp_path: Path) -> None:
         Store(tmp_path).read("history.json")
 
 
+def test_a_folder_without_its_last_file_is_at_rest_after_an_hour(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write("a/rows", b"half")
+    assert not store.is_at_rest("a", "manifest")
+    monkeypatch.setattr("cogr.store.HALF_WRITTEN", 0.0)
+    assert store.is_at_rest("a", "manifest")
+    monkeypatch.undo()
+    store.write("a/manifest", b"{}")
+    assert store.is_at_rest("a", "manifest")
+
+
 def test_a_sweep_removes_what_a_killed_process_left_long_ago(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     left, written = (tmp_path / "a" / f".tmp-{name}" for name in ("left", "written"))

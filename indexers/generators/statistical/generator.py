@@ -548,13 +548,15 @@ def told_f1(facts: Mapping[str, Any]) -> str:
 
 
 def old_fits(store: Store, snapshots: Iterable[Manifest]) -> list[str]:
-    """Folders of the fits that neither wrote one of these snapshots nor are among the newest."""
+    """Folders of the fits that neither wrote one of these snapshots nor are among the newest, but
+    not of one that is written now.
+    """
     wrote = {fingerprint_hash(fit_of(one.generator)) for one in snapshots}
-    kept = {*_latest(store), *wrote}
+    kept = {*_latest(store), *wrote, LATEST.removeprefix(f"{FOLDER}/")}
     return [
         f"{FOLDER}/{name}"
         for name in store.list(FOLDER)
-        if name not in kept and store.exists(f"{FOLDER}/{name}/{MANIFEST}")
+        if name not in kept and store.is_at_rest(f"{FOLDER}/{name}", MANIFEST)
     ]
 
 

@@ -5,6 +5,7 @@ served other keywords.
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Mapping
@@ -181,6 +182,32 @@ def test_list_and_prune_show_a_damaged_snapshot_and_go_on(shop: Path, cogr_index
     assert (planned["from_store"], list(planned["damaged"])) == ([broken], [broken])
     done(cogr_index, *prune)
     assert [row["snapshot"] for row in done(cogr_index, "list")["snapshots"]] == [whole]
+
+
+def test_a_prune_goes_on_where_one_died(
+    shop: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the manifest and its folder: then nothing lists the snapshot."""
+    made = done(cogr_index, "rebuild", "--side", "item", "--no-push")["snapshot"]
+    folder, real = shop / ".cogr/snapshots" / made, Store.remove
+
+    def dies(store: Store, path: str) -> None:
+        if path == f"snapshots/{made}":
+            raise KeyboardInterrupt
+        real(store, path)
+
+    prune = ("prune", "--keep", 0, "--files")
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "remove", dies)
+        cogr_index(*prune)
+    assert (folder / "keywords.parquet").exists()
+    assert not (folder / "manifest.json").exists()
+    # A rebuild may be writing it.
+    assert done(cogr_index, *prune)["from_store"] == []
+    os.utime(folder, (0, 0))
+    assert done(cogr_index, *prune, "--dry-run")["from_store"] == [made]
+    assert done(cogr_index, *prune)["from_store"] == [made]
+    assert not folder.exists()
 
 
 def test_a_manifest_of_another_name_makes_nothing_outside_the_store_go(

@@ -5,6 +5,7 @@ it refuses.
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from dataclasses import replace
@@ -217,7 +218,9 @@ def test_a_flipped_byte_in_any_file_a_missing_file_and_another_format_are_seen(c
 
 
 def test_fits_that_nothing_names_are_old(tmp_path: Path) -> None:
-    """Kept are the newest, those that wrote a snapshot that stays, and those not yet whole."""
+    """Kept are the newest, those that wrote a snapshot that stays, and those not yet whole, but for
+    what a dead process left.
+    """
     store, wrote = Store(tmp_path), {"kind": "statistical", "dataset_hash": "d"}
     rows = [Row("a", "Sofa", ("couch",))]
     written = {**wrote, EVIDENCE: [["i", "q"]], JOINED: ["i", None]}
@@ -229,3 +232,5 @@ def test_fits_that_nothing_names_are_old(tmp_path: Path) -> None:
     store.write_json(LATEST, ["newest"])
     assert old_fits(store, [kept.manifest]) == ["statistical/old"]
     assert len(old_fits(store, [])) == 2
+    os.utime(tmp_path / "statistical/beginning", (0, 0))
+    assert old_fits(store, [kept.manifest]) == ["statistical/beginning", "statistical/old"]
