@@ -1,6 +1,6 @@
 """What goes out: keyword sets, judgements and results as files for other programs.
 
-Keyword sets and results are written as they come.
+Keyword sets are written as they come.
 """
 
 from __future__ import annotations
