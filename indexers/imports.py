@@ -36,6 +36,7 @@ from cogr.keywords import query_key
 from cogr.records import Query
 from cogr.store import replacing, storage_errors
 from indexers.backends.opensearch.client import Cluster
+from indexers.backends.opensearch.search import lost_shards
 
 KEEP_ALIVE = "30m"
 """Time for which the cluster keeps a point in time after the last page."""
@@ -72,7 +73,7 @@ def index_documents(
     try:
         while True:
             answer = cluster.call("POST", "/_search", body=body, doing=doing, missing_ok=True)
-            if answer is None or answer["timed_out"] or answer["_shards"]["failed"]:
+            if answer is None or answer["timed_out"] or lost_shards(begun) + lost_shards(answer):
                 raise ServiceError(
                     f"The answer from {index} is incomplete, or its point in time has expired; "
                     "check the cluster's health, and run the same command again."

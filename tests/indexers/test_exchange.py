@@ -28,7 +28,7 @@ from indexers.imports import ItemsImported, import_items
 from indexers.search import Searcher
 from indexers.workspace import Workspace
 from tests.commands import Command, done, sets
-from tests.indexers.backends.opensearch_worlds import filled
+from tests.indexers.backends.opensearch_worlds import filled, half_there
 from tests.shops import frozen, read_jsonl, training_shop, write_shop
 
 ITEMS = [
@@ -298,6 +298,15 @@ def test_an_index_is_read_in_pages(
     assert "There is no index 'nowhere'" in ended.err
     pits = cluster.call("GET", "/_search/point_in_time/_all", doing="looking", missing_ok=True)
     assert not (pits or {}).get("pits")
+
+
+def test_half_an_index_is_not_imported(file: Path, cogr_index: Command, cluster: Cluster) -> None:
+    index = f"{cluster.settings.prefix}-half"
+    half_there(cluster, index, {f"p{n}": product(n) for n in range(20)})
+    there = ("--set", f"opensearch.url={cluster.url}")
+    ended = cogr_index("import", "items", "--index", index, *NAMED, *there)
+    ended.check_refused(f"The answer from {index} is incomplete", status=3)
+    assert not file.exists()
 
 
 @pytest.mark.usefixtures("file")

@@ -29,6 +29,7 @@ from cogr.snapshots import check_side
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import IndexState, refresh
 from indexers.backends.opensearch.push import Document, merge_into_documents
+from indexers.backends.opensearch.search import ask, whole
 
 _FIELD = re.compile(r"[a-z][a-z0-9_]*")
 _SUFFIX = r"r\d{3,}_[0-9a-f]{12}"
@@ -286,10 +287,8 @@ def holders(cluster: Cluster, target: Target, fields: Sequence[str]) -> dict[str
     if not fields:
         return {}
     held = {"filters": {"filters": {one: {"exists": {"field": one}} for one in fields}}}
-    body = {"size": 0, "aggs": {"held": held}}
-    doing = f"looking for fields of {target.index}"
-    answer = cluster.call("POST", f"/{target.index}/_search", body=body, doing=doing)
-    buckets = answer["aggregations"]["held"]["buckets"]
+    body = {"size": 0, "track_total_hits": True, "aggs": {"held": held}}
+    buckets = ask(cluster, target.index, body)["aggregations"]["held"]["buckets"]
     return {one: bucket["doc_count"] for one, bucket in buckets.items()}
 
 
@@ -328,12 +327,14 @@ def _wrong(
 def scroll(
     cluster: Cluster, index: str, query: Mapping[str, Any], **wanted: Any
 ) -> Iterator[dict[str, Any]]:
-    """Every hit of a query at one point in time."""
+    """Every hit of a query at one point in time. Raises ServiceError where only a part of the
+    shards answers.
+    """
     body = {"size": _PAGE, "query": query, "sort": ["_doc"], "_source": False, **wanted}
     path, doing = f"/{index}/_search", f"reading the documents of {index}"
     answer = cluster.call("POST", path, body=body, params={"scroll": _KEEP_ALIVE}, doing=doing)
     try:
-        while hits := answer["hits"]["hits"]:
+        while hits := whole(cluster, index, answer)["hits"]["hits"]:
             yield from hits
             again = {"scroll": _KEEP_ALIVE, "scroll_id": answer["_scroll_id"]}
             # A page lost on the way can't be read again, because the scroll is past it. The next

@@ -66,11 +66,12 @@ class LiveCluster:
         return with_count(pair, self._counts) if self._of == pair.item.field else pair
 
     async def lookup(self, query: ServedSide, text: str) -> Row | None:
-        params = {"filter_path": "timed_out,_shards.failed,hits.hits._source"}
+        params = {"filter_path": "timed_out,_shards,hits.hits._source"}
         path = f"/{query.index}/_search"
         answer = _mapping(await self._request("POST", path, params, lookup_body(text)))
-        failed = _mapping(answer.get("_shards")).get("failed")
-        if answer.get("timed_out") is not False or failed != 0:
+        shards = _mapping(answer.get("_shards"))
+        whole = shards.get("successful", 0) == shards.get("total")
+        if answer.get("timed_out") is not False or not whole:
             raise ValueError("not a whole answer")
         hits = _mapping(answer.get("hits", {})).get("hits", [])
         return Entry.model_validate(_mapping(hits[0]).get("_source")).row() if hits else None

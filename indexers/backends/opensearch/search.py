@@ -266,7 +266,7 @@ def ask_together(
     said = cluster.call("POST", path, body=lines, params=_EXACT, doing=doing)["responses"]
     # What is refused is asked again by itself, and then retried or refused with its reason.
     return [
-        ask(cluster, index, body) if "error" in answer else _whole(cluster, index, answer)
+        ask(cluster, index, body) if "error" in answer else whole(cluster, index, answer)
         for body, answer in zip(bodies, said, strict=True)
     ]
 
@@ -276,21 +276,31 @@ def ask(cluster: Cluster, index: str, body: Mapping[str, Any]) -> Mapping[str, A
     part came.
     """
     path, doing = f"/{index}/_search", f"searching {index}"
-    return _whole(cluster, index, cluster.call("POST", path, body=body, params=_EXACT, doing=doing))
+    return whole(cluster, index, cluster.call("POST", path, body=body, params=_EXACT, doing=doing))
 
 
-def _whole(cluster: Cluster, index: str, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+def whole(cluster: Cluster, index: str, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The answer of a search with an exact total. Raises ServiceError where it is only a part."""
+    lost, shards = lost_shards(answer), answer["_shards"]["total"]
     flaws = {
         "it ran out of time": answer["timed_out"],
-        f"{answer['_shards']['failed']} shards failed": answer["_shards"]["failed"] > 0,
+        f"{lost} of {shards} shards did not answer": lost > 0,
         "the total is only a bound": answer["hits"]["total"]["relation"] != "eq",
     }
     for flaw in (flaw for flaw, holds in flaws.items() if holds):
         raise ServiceError(
             f"The answer from {index} at {cluster.url} is incomplete: {flaw}; see the cluster's "
-            "health and search again."
+            "health and try again."
         )
     return answer
+
+
+def lost_shards(answer: Mapping[str, Any]) -> int:
+    """How many shards did not answer: those that failed, and those that no node has, which the
+    cluster counts as neither failed nor successful.
+    """
+    shards = answer["_shards"]
+    return int(shards["total"] - shards["successful"])
 
 
 def lookup(cluster: Cluster, index: str, text: str) -> Row | None:

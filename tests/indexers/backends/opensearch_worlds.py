@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -69,3 +70,23 @@ def overrides_of(server: OpenSearchSettings) -> tuple[str, str]:
 def flags_of(server: OpenSearchSettings) -> list[str]:
     """The flags of commands that work on it."""
     return sets(*overrides_of(server))
+
+
+def half_there(cluster: Cluster, index: str, documents: Mapping[str, Any]) -> list[str]:
+    """Make an index of two shards of which no node has one. Returns the ids of the documents that
+    it could take.
+    """
+    settings = {"number_of_shards": 2, "number_of_replicas": 0}
+    settings["routing.allocation.total_shards_per_node"] = 1
+    body, alone = {"settings": settings}, {"wait_for_active_shards": "0"}
+    cluster.call("PUT", f"/{index}", body=body, params=alone, doing="making half an index")
+    waiting = {"wait_for_no_initializing_shards": "true"}
+    cluster.call("GET", f"/_cluster/health/{index}", params=waiting, doing="waiting")
+    lines = "".join(
+        f"{json.dumps({'create': {'_id': id_}})}\n{json.dumps(one)}\n"
+        for id_, one in documents.items()
+    )
+    now = {"refresh": "true", "timeout": "10ms"}
+    answer = cluster.call("POST", f"/{index}/_bulk", body=lines, params=now, doing="filling it")
+    items = [one["create"] for one in answer["items"]]
+    return [one["_id"] for one in items if one["status"] == 201]

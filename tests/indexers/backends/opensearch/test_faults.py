@@ -4,6 +4,7 @@ goes on afterwards.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -13,12 +14,13 @@ from functools import partial
 import pytest
 
 from cogr.errors import DataError, ServiceError, SnapshotError, UserError
-from cogr.settings.serving import OpenSearchSettings
+from cogr.settings.serving import IntoSettings, OpenSearchSettings
 from cogr.snapshots import Row, Snapshot
 from cogr.store import Store
-from indexers.backends import Words
+from indexers.backends import ServedSide, Words
 from indexers.backends.opensearch import OpenSearchBackend, client, push
 from indexers.backends.opensearch.indexes import index_name, index_settings
+from indexers.backends.opensearch.live import LiveCluster
 from tests.indexers.backends.backend_worlds import SHOP, SHOPPERS, publish, random_world
 from tests.indexers.backends.fault_proxy import Fault, Proxy, error_body, proxy_to
 from tests.indexers.backends.opensearch_worlds import backend_of
@@ -327,7 +329,7 @@ def test_a_half_written_index_is_not_published(shop: Shop) -> None:
     ("changes", "says"),
     [
         ({"timed_out": True}, "ran out of time"),
-        ({"_shards": {"total": 3, "failed": 1}}, "1 shards failed"),
+        ({"_shards": {"total": 3, "successful": 2, "failed": 1}}, "1 of 3 shards did not"),
         ({"hits": {"total": {"value": 10, "relation": "gte"}, "hits": []}}, "only a bound"),
     ],
 )
@@ -344,6 +346,36 @@ def test_an_answer_that_is_not_whole_is_refused(
     for call in (shop.backend.search, shop.backend.retrieved):
         with pytest.raises(ServiceError, match=says):
             call(["sofa"], snapshot=shop.old.id)
+
+
+LOST = {"total": 2, "successful": 1, "failed": 0}
+
+
+@pytest.mark.parametrize("changes", [{"timed_out": True}, {"_shards": LOST}, {"_shards": {}}])
+def test_a_part_of_the_queries_does_not_say_that_one_is_unknown(
+    shop: Shop, changes: dict[str, object]
+) -> None:
+    queries = frozen(shop.old.store, "query", SHOPPERS)
+    shop.pushed(queries)
+    side = ServedSide(queries.id, index_name(shop.backend.prefix, queries.id), 0, "")
+
+    async def found() -> Row | None:
+        live = LiveCluster(shop.backend.cluster.settings, IntoSettings(), 5.0)
+        try:
+            return await live.lookup(side, SHOPPERS[0].text)
+        finally:
+            await live.close()
+
+    def rewrite(request: Request, forward: Callable[[Request], Answer]) -> Answer:
+        status, body = forward(request)
+        return status, json.dumps({**json.loads(body), **changes}).encode()
+
+    row = asyncio.run(found())
+    assert row is not None
+    assert row.keywords == SHOPPERS[0].keywords
+    shop.proxy.rewrite = rewrite
+    with pytest.raises(ValueError, match="not a whole answer"):
+        asyncio.run(found())
 
 
 @pytest.mark.parametrize("part", [0, 1])

@@ -31,7 +31,7 @@ from indexers.workspace import Workspace
 from tests.commands import Command, Ended
 from tests.indexers.backends.backend_worlds import SHOP, random_queries, random_world
 from tests.indexers.backends.fault_proxy import Fault, proxy_to
-from tests.indexers.backends.opensearch_worlds import filled, flags_of, move_alias
+from tests.indexers.backends.opensearch_worlds import filled, flags_of, half_there, move_alias
 from tests.shops import frozen
 
 
@@ -341,6 +341,23 @@ def test_a_snapshot_of_an_index_that_is_gone_is_pruned(
     pruned = cogr_index(*prune).json
     assert pruned["from_store"] == [last_night.id]
     assert {*pruned["in_use"]} == {tonight.id, again.id}
+
+
+def test_half_an_index_is_not_taken_for_the_whole(
+    products: Products, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids, index = [f"i{n}" for n in range(20)], f"{products.alias}-half"
+    there = half_there(products.cluster, index, {id_: {"title": id_} for id_ in ids})
+    assert 0 < len(there) < len(ids)
+    snapshot = frozen(products.workspace.store, "item", [Row(one, one, ("oak",)) for one in ids])
+    place = products.place(index)
+    # It takes a cluster a minute to give up the shard that is not there.
+    monkeypatch.setattr(external, "refresh", lambda *_: None)
+    with pytest.raises(ServiceError, match=f"{index} .* 1 of 2 shards did not answer"):
+        place.publish([snapshot.id], print)
+    with pytest.raises(ServiceError, match="1 of 2 shards"):
+        foreign_field.holders(products.cluster, place.target, ["title"])
+    assert products.place(index).target.fields == []
 
 
 def test_two_that_fill_one_index_wait_for_one_another(
