@@ -37,7 +37,7 @@ from cogr.snapshots import Row, open_snapshot
 from indexers.backends import text_boost
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import query_body
-from indexers.rebuild.run import RebuildRequest, rebuild_side
+from indexers.rebuild.run import RebuildRequest, RebuildRun
 from indexers.release.external import ForeignIndex
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
@@ -151,7 +151,8 @@ def prepare(settings: OpenSearchSettings, folder: Path, data: str, *, vectors: b
 
 def rebuilt(workspace: Workspace, side: Any) -> str:
     quiet: Any = lambda *_: nullcontext(lambda _: None)  # noqa: E731
-    return rebuild_side(workspace, RebuildRequest(side), quiet, lambda _: None).snapshot.id
+    run = RebuildRun(workspace, RebuildRequest(side), quiet, lambda _: None)
+    return run.carry_out().snapshot.id
 
 
 def fill(cluster: Cluster, index: str, workspace: Workspace, lsa: Lsa | None) -> None:

@@ -37,7 +37,7 @@ from indexers.backends.opensearch import OpenSearchBackend
 from indexers.generators import extractive
 from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.plan import generate_missing, make_plan
-from indexers.rebuild.run import RebuildRequest, make_job, rebuild_side
+from indexers.rebuild.run import RebuildRequest, RebuildRun, make_job
 from indexers.release.order import probes
 from indexers.workspace import Workspace
 
@@ -204,12 +204,12 @@ def _workspace(folder: Path, url: str | None) -> Workspace:
 
 def _rerun(folder: Path, url: str | None) -> Rebuilt:
     """The whole command once more, from the file of items on."""
-    return rebuild_side(
+    return RebuildRun(
         _workspace(folder, url),
         RebuildRequest("item"),
         lambda *_: nullcontext(lambda _: None),
         lambda _: None,
-    )
+    ).carry_out()
 
 
 def table(sizes: dict[int, dict[str, dict[str, float]]]) -> Iterator[str]:

@@ -32,6 +32,7 @@ ProgressBar = Callable[[str, int], AbstractContextManager[Advance]]
 
 Side = Literal["query", "item"]
 SIDES: tuple[Side, ...] = ("query", "item")
+PLURAL: Mapping[Side, str] = {"item": "items", "query": "queries"}
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")

@@ -16,7 +16,7 @@ from PIL import Image
 
 from cogr.records import SIDES
 from cogr.settings import load_settings
-from indexers.rebuild.run import RebuildRequest, rebuild_side
+from indexers.rebuild.run import RebuildRequest, RebuildRun
 from indexers.release import release
 from indexers.telemetry.logs import say
 from indexers.telemetry.terminal import progress_bar
@@ -54,7 +54,8 @@ def _indexed(folder: Path) -> Workspace:
     for kind in ("extractive", "statistical"):
         requests = [RebuildRequest(side, kind, publish=False) for side in SIDES]
         ids = [
-            rebuild_side(workspace, request, progress_bar, say).snapshot.id for request in requests
+            RebuildRun(workspace, request, progress_bar, say).carry_out().snapshot.id
+            for request in requests
         ]
     release(workspace, ids, gate=False)
     return workspace

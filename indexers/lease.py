@@ -23,7 +23,7 @@ from typing import Self
 from pydantic import BaseModel, ValidationError
 
 from cogr.errors import LockedError, ServiceError, StorageError
-from cogr.records import Say, Side
+from cogr.records import PLURAL, Say, Side
 from cogr.store import Store, process_name
 
 log = logging.getLogger(__name__)
@@ -56,8 +56,7 @@ class LeaseKind:
 
 def lease_to_rebuild(side: Side) -> LeaseKind:
     """To rebuild or update a side of a store."""
-    spoken = f"the rebuild of {'items' if side == 'item' else 'queries'}"
-    return LeaseKind(f"fleet/{side}/lease", f"rebuild-{side}", spoken)
+    return LeaseKind(f"fleet/{side}/lease", f"rebuild-{side}", f"the rebuild of {PLURAL[side]}")
 
 
 def lease_to_switch(catalogue: str) -> LeaseKind:

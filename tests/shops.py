@@ -18,7 +18,7 @@ from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.rebuild.assembly import Rebuilt, freeze
 from indexers.rebuild.plan import Job, generate_missing, make_plan
-from indexers.rebuild.run import RebuildRequest, rebuild_side
+from indexers.rebuild.run import RebuildRequest, RebuildRun
 from indexers.telemetry.terminal import progress_bar
 from indexers.workspace import Workspace
 from trainers.demo import CATALOGUE
@@ -418,7 +418,7 @@ def frozen(
 
 def rebuild_here(workspace: Workspace, side: Side = "item", **options: Any) -> Rebuilt:
     """Rebuild a side in this process, with options of the command."""
-    return rebuild_side(workspace, RebuildRequest(side, **options), progress_bar, print)
+    return RebuildRun(workspace, RebuildRequest(side, **options), progress_bar, print).carry_out()
 
 
 def rebuild_pair(workspace: Workspace, **options: Any) -> tuple[str, str]:

@@ -254,11 +254,11 @@ class Project:
                 switched.
             ServiceError: a service can't be reached; the same call goes on.
         """
-        from indexers.rebuild.run import RebuildRequest, rebuild_side
+        from indexers.rebuild.run import RebuildRequest, RebuildRun
         from indexers.telemetry.terminal import progress_bar
 
         request = RebuildRequest(side, generator, limit, True, publish, workers)
-        result = rebuild_side(self.workspace, request, progress_bar, self._say)
+        result = RebuildRun(self.workspace, request, progress_bar, self._say).carry_out()
         return Result(result, rebuilt(result), result.as_dict())
 
     def evaluate(

@@ -49,7 +49,7 @@ def _rebuild(
 
     After an interruption run it again: it generates only what is missing.
     """
-    from indexers.rebuild.run import RebuildRequest, plan_rebuild, rebuild_side
+    from indexers.rebuild.run import RebuildRequest, RebuildRun, plan_rebuild
 
     workspace = call.workspace
     request = RebuildRequest(side, generator, limit, push, publish, workers)
@@ -57,7 +57,7 @@ def _rebuild(
         planned = plan_rebuild(workspace, request)
         call.show("This would be done", planned, told=_told(planned))
         return
-    outcome = rebuild_side(workspace, request, progress_bar, console.note)
+    outcome = RebuildRun(workspace, request, progress_bar, console.note).carry_out()
     payload = outcome.as_dict()
     call.show("Rebuilt", payload, told=_told(payload))
 

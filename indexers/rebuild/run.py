@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from cogr.errors import CheckFailedError, CogrError, LockedError, ServiceError
-from cogr.records import ProgressBar, Say, Side
+from cogr.records import PLURAL, ProgressBar, Say, Side
 from indexers.generators.statistical.generator import KeptFit, Statistical
 from indexers.inspection import remarks
 from indexers.lease import REBUILD_SECONDS, Lease, held_lease, lease_to_rebuild
@@ -90,20 +90,6 @@ def plan_rebuild(workspace: Workspace, request: RebuildRequest) -> Mapping[str, 
         }
 
 
-def rebuild_side(
-    workspace: Workspace, request: RebuildRequest, bar: ProgressBar, say: Say
-) -> Rebuilt:
-    """Rebuild one side and, where asked, push, verify and publish it.
-
-    Raises:
-        LockedError: another rebuild of this side is under way in this store.
-        CheckFailedError: too many entities were set aside, or the pushed index differs from the
-            snapshot; nothing was switched.
-        ServiceError: a service can't be reached; the same command goes on.
-    """
-    return RebuildRun(workspace, request, bar, say).carry_out()
-
-
 class RebuildRun:
     """A rebuild of one side, or an update, which is one with another job: the options, and where it
     says what it does.
@@ -132,7 +118,13 @@ class RebuildRun:
 
     def carry_out(self) -> Rebuilt:
         """Generate what the job lacks, freeze the side's keyword sets, and push and publish the
-        snapshot as far as asked. Raises as `rebuild_side`.
+        snapshot as far as asked.
+
+        Raises:
+            LockedError: another rebuild of this side is under way in this store.
+            CheckFailedError: too many entities were set aside, or the pushed index differs from the
+                snapshot; nothing was switched.
+            ServiceError: a service can't be reached; the same command goes on.
         """
         with self.held() as lease:
             return self.work(lease)
@@ -182,13 +174,13 @@ class RebuildRun:
                 raise
             finally:
                 prometheus.RUNS.labels(self.side, self.command, outcome).inc()
-                log.info("%s of %ss: %s", self.command, self.side, outcome)
+                log.info("%s of %s: %s", self.command, PLURAL[self.side], outcome)
 
     def _generate(self, job: Job, lease: Lease) -> Rebuilt:
         with stage("plan", self.side):
             plan = make_plan(job)
         workers = self.request.workers or self.workspace.settings.rebuild.workers
-        with self.bar(f"keywords of {WHOSE[self.side]}", len(plan.missing)) as advance:
+        with self.bar(f"keywords of {PLURAL[self.side]}", len(plan.missing)) as advance:
             # A kept fit takes seconds, and workers fit for themselves.
             if workers == "celery" and not isinstance(job.generator, KeptFit):
                 from indexers.rebuild.fleet.broker import Broker, queue_of
@@ -214,10 +206,6 @@ def outcome_of(error: BaseException) -> str:
     return next((word for kind, word in kinds if isinstance(error, kind)), "interrupted")
 
 
-WHOSE: Mapping[Side, str] = {"item": "items", "query": "queries"}
-"""Names of the sides in messages."""
-
-
 def generator_line(job: Job) -> str:
     """A line on who writes a job's keywords, and why."""
     fingerprint = job.generator.fingerprint
@@ -227,4 +215,4 @@ def generator_line(job: Job) -> str:
         spoken += f"; {job.generator.told_encoder}"
     if job.side == "item" and not job.workspace.settings.publish.search_text:
         spoken += "; what follows the set is found by titles alone, publish.search_text is false"
-    return f"keywords of {WHOSE[job.side]} by {fingerprint.get('kind')} ({job.why}{spoken})"
+    return f"keywords of {PLURAL[job.side]} by {fingerprint.get('kind')} ({job.why}{spoken})"

@@ -13,7 +13,7 @@ from typing import Any
 
 from cogr.errors import CheckFailedError, ServiceError, SnapshotError
 from cogr.matching.bm25 import DEFAULT
-from cogr.records import Side, values_of
+from cogr.records import PLURAL, Side, values_of
 from cogr.snapshots import Manifest, Row, Snapshot, side_of
 from cogr.snapshots.texts import Texts, pieces, texts_of
 from indexers.backends.opensearch.client import Cluster, Version, service_error
@@ -32,7 +32,6 @@ from indexers.text import (
     is_language,
 )
 
-PLURAL: Mapping[Side, str] = {"item": "items", "query": "queries"}
 SIMILARITY = "kw_bm25"
 WORDS = "whole_text"
 """The field that a text search reads: title and text, or where texts are not kept, an alias of the

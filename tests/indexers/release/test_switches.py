@@ -25,7 +25,7 @@ from indexers.backends import Verified
 from indexers.backends.memory import MemoryBackend
 from indexers.backends.opensearch import OpenSearchBackend, foreign_field
 from indexers.backends.opensearch.client import Cluster
-from indexers.rebuild.run import RebuildRequest, rebuild_side
+from indexers.rebuild.run import RebuildRequest, RebuildRun
 from indexers.rebuild.update import GainingQueries, UpdateRequest, update_side
 from indexers.release import external, order, release, roll_back
 from indexers.release.external import ForeignIndex
@@ -68,7 +68,7 @@ class World(Catalogue):
         rules = f"publish.rules={self.folder / 'rules.csv'}"
         return {
             **{what: update(what) for what in CHANGED},
-            "rebuild": lambda say: rebuild_side(self.workspace(), item, no_bar, say),
+            "rebuild": lambda say: RebuildRun(self.workspace(), item, no_bar, say).carry_out(),
             "publish": lambda say: release(self.workspace(), fine, say=say),
             "rules": lambda say: release(self.workspace(rules), [], say=say),
             "rollback": lambda say: roll_back(self.workspace(), [], say),
