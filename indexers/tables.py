@@ -1,4 +1,4 @@
-"""One table for terminal, notebook and page, and the base of every HTML page.
+"""One table for terminal, notebook and page.
 
 Texts of items are untrusted: they are escaped in HTML, and the console of
 `indexers.telemetry.terminal` shows characters that control a terminal as escapes.
@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cogr import __version__
 from cogr.errors import MissingExtraError
 from cogr.redaction import visible
-from cogr.store import Store
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -179,30 +176,6 @@ _JOINERS = "\u200c\u200d"
 
 def _html(text: str) -> str:
     return f"<bdi>{escape(text)}</bdi>"
-
-
-def write_page(file: Path, package: str, **values: Any) -> None:
-    """Write the template page.html of a package, filled in, replacing the file atomically. It
-    extends base.html: one closed file without scripts. Every text that is filled in is escaped; an
-    unknown name is an error. Raises StorageError.
-
-    The filter `clean` is `short`; `svg` passes markup on as it is, and is for drawings of
-    matplotlib alone.
-    """
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("indexers", ".")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(clean=lambda text: short(str(text)), svg=Markup)
-    environment.globals.update(version=__version__)
-    text = environment.get_template("page.html").render(**values)
-    Store(file.resolve().parent).write(file.name, text.encode("utf-8", "replace"))
 
 
 def require_extra(what: str, extra: str, packages: Iterable[str]) -> None:

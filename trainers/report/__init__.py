@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cogr import __version__
 from cogr.errors import TrainingError
 from cogr.records import SIDES, SPLITS, Side, Split
+from cogr.store import Store
 from indexers.generators.statistical.generator import latest_facts, told_f1
-from indexers.tables import Table, require_extra, write_page
+from indexers.tables import Table, require_extra, short
 from indexers.telemetry import logs
 from indexers.telemetry.terminal import duration
 from indexers.workspace import Workspace
@@ -133,7 +135,20 @@ def write_report(workspace: Workspace, run: Run, file: Path) -> None:
     extra `report`, TrainingError where the run has no finished round, StorageError.
     """
     check_extra()
-    write_page(file, "trainers.report", **_values(Facts(workspace, run)))
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("trainers.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(clean=lambda text: short(str(text)), svg=Markup)
+    page = environment.get_template("page.html")
+    text = page.render(version=__version__, **_values(Facts(workspace, run)))
+    Store(file.resolve().parent).write(file.name, text.encode("utf-8", "replace"))
 
 
 def _values(facts: Facts) -> dict[str, Any]:
