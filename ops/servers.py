@@ -394,10 +394,10 @@ class OpenSearchSpec(ServerSpec):
 
     def check(self, _: Path, url: str, /) -> None:
         """Raise ServiceError unless the node is healthy."""
-        from indexers.backends import connect  # late: imports break Ctrl-C
+        from indexers.backends.opensearch.client import Cluster  # late: imports break Ctrl-C
 
         health = {"wait_for_status": "yellow"}
-        with closing(connect(OpenSearchSettings(url=url))) as cluster:
+        with closing(Cluster(OpenSearchSettings(url=url))) as cluster:
             cluster.call("GET", "/_cluster/health", doing="waiting for it", params=health)
 
 

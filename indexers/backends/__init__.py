@@ -357,13 +357,6 @@ def open_live(settings: Settings, backend: Backend) -> Live:
     return LiveCluster(settings.opensearch, settings.serving.into, settings.serving.index_timeout)
 
 
-def connect(settings: OpenSearchSettings) -> Cluster:
-    """A connection to the cluster, for other indexes than CoGR's own. Raises SettingsError."""
-    from indexers.backends.opensearch.client import Cluster
-
-    return Cluster(settings)
-
-
 _Weight = Annotated[float, Field(ge=0, le=HEAVIEST, allow_inf_nan=False)]
 
 

@@ -172,7 +172,7 @@ def _import_items(
     Fields may be dotted paths, such as attributes.colour. The file is replaced when all are read.
     """
     from cogr.datasets.fields import Columns
-    from indexers.backends import connect
+    from indexers.backends.opensearch.client import Cluster
     from indexers.imports import import_items, index_documents, paths_of
 
     path = to or _file_of(call.workspace, "items")
@@ -181,7 +181,7 @@ def _import_items(
     fields = {name.strip(): (source or name).strip() for name, _, source in pairs}
     source = Columns(id_, title, tuple(texts), updated, fields)
     documents = index_documents(
-        connect(call.workspace.settings.opensearch), index, paths_of(source)
+        Cluster(call.workspace.settings.opensearch), index, paths_of(source)
     )
     done = import_items(documents, path, source, call.workspace.reading.columns)
     for problem in done.problems:
@@ -217,10 +217,10 @@ def _import_ubi(
     left out and counted.
     """
     from cogr.privacy import QueryFilter
-    from indexers.backends import connect
+    from indexers.backends.opensearch.client import Cluster
     from indexers.imports import copy_records
 
-    cluster = connect(call.workspace.settings.opensearch)
+    cluster = Cluster(call.workspace.settings.opensearch)
     time = None if since is None else ("timestamp", since)
     names = index or ("ubi_queries", "ubi_events")
     texts = QueryFilter()

@@ -142,7 +142,7 @@ def _tried(name: str, look: Callable[[], object], bad: FindingState = "missing")
 
 
 def _configured(config: Path | None) -> Iterator[Finding]:
-    from indexers.backends import connect
+    from indexers.backends.opensearch.client import Cluster
     from indexers.rebuild.fleet.broker import server_version
 
     try:
@@ -152,7 +152,7 @@ def _configured(config: Path | None) -> Iterator[Finding]:
         return
 
     def cluster_version() -> str:
-        with closing(connect(settings.opensearch)) as cluster:
+        with closing(Cluster(settings.opensearch)) as cluster:
             return cluster.version.text
 
     yield Finding("ok", "store", masked(settings.store))

@@ -52,7 +52,7 @@ def shadow(
     """
     from cogr.datasets.access_logs import AccessLog
     from cogr.datasets.query_logs import read_log, sample
-    from indexers.backends import connect
+    from indexers.backends.opensearch.client import Cluster
     from indexers.serving import what_serves
     from indexers.telemetry.terminal import progress_bar
     from ops.shadow import ExpanderClient, Search, replay
@@ -64,7 +64,7 @@ def shadow(
     log = read_log(logs, AccessLog(parameter, item_path) if item_path else None)
     queries = sample(log.queries, limit)
     settings = call.workspace.settings
-    cluster = connect(settings.opensearch)
+    cluster = Cluster(settings.opensearch)
     ids = id_field or settings.serving.into.id_field
     old = Search(cluster, today, index, size, ids)
     token = settings.serving.token.get_secret_value() if settings.serving.token else None
