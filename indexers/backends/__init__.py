@@ -134,7 +134,6 @@ class Listed:
     """One pushed snapshot; `complete`: it is whole and passed its last verification."""
 
     snapshot: str
-    side: Side
     documents: int
     serving: bool
     complete: bool

@@ -54,7 +54,6 @@ from cogr.snapshots import (
     read_manifest,
     round_of,
     rows_of,
-    side_of,
 )
 from cogr.snapshots.texts import whole_texts
 from cogr.snapshots.writing import SCHEMA
@@ -304,8 +303,8 @@ class MemoryBackend:
             manifest = self._manifest(id_)
             entities = manifest.entities if manifest else 0
             complete = self._pushed(id_).get("verified", False)
-            listed.append(Listed(id_, side_of(id_), entities, id_ in serving, complete))
-        return sorted(listed, key=attrgetter("side", "snapshot"))
+            listed.append(Listed(id_, entities, id_ in serving, complete))
+        return sorted(listed, key=attrgetter("snapshot"))
 
     def search(
         self,

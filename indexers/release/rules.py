@@ -19,7 +19,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -83,19 +83,13 @@ class Rule:
         return f"{self.kind} {', '.join(filter(None, (self.query, self.item, self.keyword)))}"
 
 
-@dataclass
 class Rules:
     """The rules of a file, by what they change."""
 
-    rules: Sequence[Rule]
-    _forbidden: dict[tuple[str, str], set[str]] = field(init=False)
-    _of_query: dict[str, dict[str, float]] = field(init=False)
-    _of_item: dict[str, list[str]] = field(init=False)
-    _added: dict[str, list[str]] = field(init=False)
-    _twins: dict[str, list[str]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._forbidden, self._of_query = defaultdict(set), defaultdict(dict)
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.rules = rules
+        self._forbidden = defaultdict[tuple[str, str], set[str]](set)
+        self._of_query = defaultdict[str, dict[str, float]](dict)
         self._twins, self._added, self._of_item = (defaultdict[str, list[str]](list) for _ in "123")
         pins: dict[str, int] = defaultdict(int)
         for rule in self.rules:

@@ -205,10 +205,10 @@ class OpenSearchBackend:
         listed = []
         for state in (IndexState.read(name, answer) for name, answer in there.items()):
             if id_ := state.snapshot:
-                serving = self._aliases[side := side_of(id_)] in state.aliases
+                serving = self._aliases[side_of(id_)] in state.aliases
                 complete = state.complete and state.verified
-                listed.append(Listed(id_, side, state.meta["entities"], serving, complete))
-        return sorted(listed, key=attrgetter("side", "snapshot"))
+                listed.append(Listed(id_, state.meta["entities"], serving, complete))
+        return sorted(listed, key=attrgetter("snapshot"))
 
     def search(
         self,

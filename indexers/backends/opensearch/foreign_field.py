@@ -31,7 +31,6 @@ from indexers.backends.opensearch.indexes import IndexState, refresh
 from indexers.backends.opensearch.push import Document, merge_into_documents
 from indexers.backends.opensearch.search import ask, whole
 
-_FIELD = re.compile(r"[a-z][a-z0-9_]*")
 _SUFFIX = r"r\d{3,}_[0-9a-f]{12}"
 _ID_TYPES = ("keyword", "byte", "short", "integer", "long", "unsigned_long")
 
@@ -94,11 +93,6 @@ def open_target(cluster: Cluster, name: str, field: str, id_field: str = "_id") 
     """The index behind a name. Raises UserError where there is not one such index, or it is cogr's
     own, scores otherwise than by our BM25 or loses parts of documents, or a field is invalid.
     """
-    if not _FIELD.fullmatch(field):
-        raise UserError(
-            f"serving.into.field {field!r} is not a field name; use small letters, digits and "
-            "underscores."
-        )
     doing = f"looking at the index {name}"
     indexes = cluster.call("GET", f"/{name}", doing=doing, missing_ok=True) or {}
     if len(indexes) != 1:

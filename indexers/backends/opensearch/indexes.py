@@ -273,7 +273,6 @@ def meta_of(manifest: Manifest, analyser: str = "") -> dict[str, Any]:
         "round": manifest.round,
         "normaliser": manifest.normaliser,
         "content_hash": manifest.content_hash,
-        "k_max": manifest.k_max,
         "entities": manifest.entities,
         "complete": False,
         "verified": False,
@@ -382,8 +381,7 @@ def check_scored(state: IndexState, version: Version) -> None:
     """Refuse an index whose keyword field is not scored as the mirror scores it."""
     expected = mapping("item", version, {})["properties"]["keywords"]
     actual = state.properties.get("keywords", {})
-    # An earlier version had doc values, which no score reads.
-    if {**actual, "doc_values": False} != expected:
+    if actual != expected:
         raise ServiceError(
             f"The index {state.name} can't be used: its field keywords is {actual}, not "
             f"{expected}, so its scores differ from the mirror's; delete it and push the snapshot "

@@ -15,7 +15,7 @@ import logging
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
@@ -29,6 +29,7 @@ from indexers.backends import (
     MAX_CLAUSES,
     NAMED_BOOST,
     Bodies,
+    Entry,
     Hit,
     Keywords,
     SearchResult,
@@ -309,13 +310,7 @@ def lookup(cluster: Cluster, index: str, text: str) -> Row | None:
     if not hits:
         return None
     source = hits[0]["_source"]
-    return Row(
-        source["query_id"],
-        source["text"],
-        tuple(source["generated"]),
-        weights=tuple(source.get("weights") or ()),
-        confidence=source.get("confidence"),
-    )
+    return replace(Entry.model_validate(source).row(), id=source["query_id"], text=source["text"])
 
 
 def lookup_body(text: str) -> dict[str, Any]:

@@ -91,8 +91,6 @@ def make_app(redis: RedisSettings) -> Celery:
         # A worker takes its next message when it has done its shard.
         task_acks_late=True,
         worker_prefetch_multiplier=1,
-        worker_hijack_root_logger=False,
-        worker_redirect_stdouts=False,
     )
     return app
 

@@ -223,8 +223,8 @@ def test_an_older_one_serves_again_and_one_that_does_not_serve_goes(place: Place
     assert place.backend.serving()["item"] == old.id
     assert place.backend.publish({"item": new.id}) == {"item": old.id}
     assert place.backend.list() == [
-        Listed(old.id, "item", len(SHOP), serving=False, complete=True),
-        Listed(new.id, "item", 3, serving=True, complete=True),
+        Listed(old.id, len(SHOP), serving=False, complete=True),
+        Listed(new.id, 3, serving=True, complete=True),
     ]
     with pytest.raises(SnapshotError, match="serves"):
         place.backend.delete(new.id)
