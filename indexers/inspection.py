@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from cogr.datasets.builder import BLANK_ITEMS, HTML, REPEATED_ITEMS, cluster_key
@@ -208,10 +208,6 @@ class Findings:
     leakage: Mapping[str, Any]
     holes: Mapping[str, Holes]
     not_measured: Mapping[str, str]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The findings in types that JSON knows."""
-        return asdict(self)
 
 
 def examine(workspace: Workspace) -> Findings:

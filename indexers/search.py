@@ -286,13 +286,12 @@ def diff(before: Snapshot, after: Snapshot) -> dict[str, Any]:
         for one in most
         if (row := one.after or one.before)
     ]
-    lost = Counter({word: -count for word, count in keywords.items()})
-    words = {"gained": _most(keywords), "lost": _most(lost)}
+    words = {"gained": _most(+keywords), "lost": _most(-keywords)}
     return {"before": before.id, "after": after.id, **counts, **words, "entities": entities}
 
 
 def _most(keywords: Counter[str]) -> list[tuple[str, int]]:
-    return sorted((+keywords).items(), key=lambda pair: (-pair[1], pair[0]))[:NAMED]
+    return sorted(keywords.items(), key=lambda pair: (-pair[1], pair[0]))[:NAMED]
 
 
 def _counted(

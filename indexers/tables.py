@@ -142,13 +142,6 @@ def _is_deep(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(isinstance(one, Mapping) for one in value[:1])
 
 
-def pick_columns(
-    records: Iterable[Mapping[str, Any]], headings: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """Rows of some values of records: name of a value -> heading of its column."""
-    return [{heading: one[name] for name, heading in headings.items()} for one in records]
-
-
 def spell(value: Any) -> str:
     """A value as a reader wants it: thousands apart, three decimals, yes and no."""
     if isinstance(value, bool):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -229,9 +229,9 @@ class Project:
         from indexers.inspection import examine
 
         findings = examine(self.workspace)
-        counts = {name: value for name, value in findings.as_dict().items() if name not in _UNSHOWN}
+        counts = {name: value for name, value in asdict(findings).items() if name not in _UNSHOWN}
         title = f"{findings.name}, {findings.items:,} items. What to do: {findings.verdict}"
-        return Result(findings, Table.of(title, counts, findings.advice), findings.as_dict())
+        return Result(findings, Table.of(title, counts, findings.advice), asdict(findings))
 
     def rebuild(
         self,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass as checked_dataclass
@@ -21,15 +21,11 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from cogr.errors import ServiceError
 from cogr.records import Advance, FieldValue, Side
 from cogr.settings import Settings
-from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Manifest, Row, Snapshot, why_no_pair
 from cogr.snapshots.texts import whole_texts
 from cogr.snapshots.writing import HEAVIEST
 from cogr.store import Store
 from indexers.text import detect_language
-
-if TYPE_CHECKING:
-    from indexers.backends.opensearch.client import Cluster
 
 Keywords = Sequence[str] | Mapping[str, float]
 """The query of a search: normalised keywords, or keyword -> weight, above 0."""

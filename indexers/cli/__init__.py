@@ -167,8 +167,6 @@ def _publish(
         merged = index.publish(ids, console.note, gate=gate)
         call.show(f"Serving in {index.target.name}", merged.as_dict())
         return
-    if not ids and not workspace.settings.publish.rules:
-        raise UserError("No snapshot given; name one (cogr-index list).")
     released = release(workspace, ids, switch=switch, gate=gate, say=console.note)
     if switch:
         call.emit(released.as_dict(), released.table("Serving now").show)

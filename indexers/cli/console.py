@@ -102,9 +102,8 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} can't be written as JSON")
 
 
-def note(message: str) -> None:
-    """One line for the reader, on standard error, never wrapped."""
-    logs.say(message)
+note = logs.say
+"""One line for the reader, on standard error, never wrapped."""
 
 
 def next_command(command: str) -> None:

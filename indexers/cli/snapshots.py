@@ -18,7 +18,7 @@ from cogr.errors import SettingsError
 from cogr.records import Split
 from indexers.cli import console
 from indexers.cli.console import Call, SideOption, common_options
-from indexers.tables import Table, pick_columns
+from indexers.tables import Table
 
 if TYPE_CHECKING:
     from indexers.workspace import Workspace
@@ -32,8 +32,9 @@ def _list(call: Call) -> None:
     from indexers.serving import listing
 
     serving, rows = listing(call.workspace)
-    columns = {name: name for name in ("snapshot", "state", "pair", "created", "entities")}
-    shown = pick_columns([{**row, "pair": ", ".join(row["pairs"][-2:])} for row in rows], columns)
+    columns = ("snapshot", "state", "pair", "created", "entities")
+    told = [{**row, "pair": ", ".join(row["pairs"][-2:])} for row in rows]
+    shown = [{name: row[name] for name in columns} for row in told]
     damaged = [row for row in rows if row["state"] == "damaged"]
     notes = [f"{row['damage']}{' It serves.' if row['serving'] else ''}" for row in damaged]
     title = _serves(serving) if rows else "No snapshot yet: run cogr-index rebuild --side item."
@@ -110,7 +111,7 @@ def _inspect(call: Call) -> None:
     """
     from indexers.inspection import examine
 
-    payload = examine(call.workspace).as_dict()
+    payload = asdict(examine(call.workspace))
     told = {name: value for name, value in payload.items() if name not in ("verdict", "advice")}
     title = f"What to do: {payload['verdict']}"
     call.show(title, payload, told=told, notes=["", *payload["advice"]])

@@ -177,8 +177,11 @@ class Destination:
         return {"item": state.get(self.items), "query": state.get("query")}
 
     def current(self, state: ServingState, _history: History, /) -> list[str]:
-        """What a publish without a snapshot publishes. Raises UserError where there is nothing."""
-        if ids := [id_ for id_ in self.pair(state).values() if id_]:
+        """What a publish without a snapshot publishes: what serves, for the rules of today. Raises
+        UserError where there are none, or nothing serves.
+        """
+        ids = [id_ for id_ in self.pair(state).values() if id_]
+        if ids and self.workspace.settings.publish.rules:
             return ids
         raise UserError("No snapshot given; name one (cogr-index list).")
 

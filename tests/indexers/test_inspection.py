@@ -63,7 +63,7 @@ def test_what_is_there_is_counted_and_nothing_that_is_set_is_advised(workspace: 
     assert [leaks[name] for name in ("queries", "known", "share")] == [4, 2, 0.5]
     alike = [("Velvet  Sofas", "velvet sofas"), ("sofa velvet", "velvet sofas")]
     assert leaks["examples"] == alike
-    assert found.as_dict()["verdict"] == "keep BM25"
+    assert found.verdict == "keep BM25"
     assert 'set dataset.split_by = "cluster"' in " ".join(found.advice)
     settings = workspace.settings.model_copy(deep=True)
     object.__setattr__(settings.dataset, "split_by", "cluster")

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas
@@ -60,7 +61,7 @@ def test_figures_are_those_of_the_command(project: Project, cogr_train: Command)
 
 def test_data_keywords_and_searches_are_shown(project: Project) -> None:
     inspected = project.inspect()
-    assert inspected.as_dict() == examine(project.workspace).as_dict()
+    assert inspected.as_dict() == asdict(examine(project.workspace))
     assert f"What to do: {inspected.as_dict()['verdict']}" in repr(inspected).splitlines()[0]
     assert {"what": "items", "value": inspected.as_dict()["items"]} in inspected.rows
     again = project.rebuild("item")
