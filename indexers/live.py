@@ -30,7 +30,7 @@ from indexers.workspace import Workspace, generator_options
 
 MODEL_SECONDS = 10.0
 """What a model may take for an answer: language models need seconds, and what comes after the
-expander's deadline is cached for who asks next.
+expander's deadline is cached for the next request.
 """
 
 

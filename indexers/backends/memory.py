@@ -139,7 +139,7 @@ class Opened:
 
     def row_of(self, text: str) -> Row | None:
         """The row of a query snapshot with this text, else with its own keyword, since a shopper's
-        "sofa!" is no other query where "sofa" alone is known; None when there is none.
+        "sofa!" means "sofa" where only that is known; None when there is none.
         """
         table, own = self._answers, self_keyword(text)
         place = pc.index(self._keys, query_key(text)).as_py()
@@ -457,7 +457,7 @@ class _TextIndex:
         try:
             with storage_errors(store.url):
                 made._keep(folder, made.whole.analyser.language)
-        except StorageError as error:  # Who only searches may read alone.
+        except StorageError as error:  # A process that only searches may have no right to write.
             log.warning("The index of texts is not kept. %s", error)
             return made
         return cls._open(folder, made.whole.analyser)

@@ -142,10 +142,13 @@ def _publish(
     ] = None,
     *,
     gate: Annotated[
-        bool, Option(help="First check failures, and compare with what serves, by publish.*.")
+        bool,
+        Option(
+            help="Refuse snapshots with too many failures, or worse than what serves (publish.*)."
+        ),
     ] = True,
     switch: Annotated[
-        bool, Option(help="Let them serve; otherwise only push them, beside what serves.")
+        bool, Option(help="Let them serve; --no-switch only pushes them beside what serves.")
     ] = True,
     into: IntoOption = None,
 ) -> None:

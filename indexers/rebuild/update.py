@@ -269,10 +269,10 @@ def _check_same_entities(job: Job, changes: Changes, parent: Snapshot) -> None:
     if given == expected:
         return
     odd = min(given ^ expected)
-    where = "the data set" if odd in given else f"the snapshot {parent.id}"
+    where = "the data set" if odd in given else "the snapshot"
     raise SnapshotError(
-        f"{len(given ^ expected)} {job.side} ids are in the data set or in the snapshot alone "
-        f"(the first, {odd!r}, in {where}), "
-        "but this generator reads the whole collection; bring the data set up to date and run "
+        f"{len(given ^ expected)} {job.side} ids are in only one of the data set and the snapshot "
+        f"{parent.id} (the first, {odd!r}, only in {where}), but this generator reads the whole "
+        "collection; bring the data set up to date and run "
         f"cogr-index rebuild --side {job.side}."
     )

@@ -115,8 +115,8 @@ class History:
         return self.newest.get("rolled_back", []) if self.newest else []
 
     def settled(self, state: ServingState) -> tuple[Sequence[HistoryEntry], ServingState | None]:
-        """The entries up to what serves, whatever an index had that a name stands for no longer;
-        and what served before a rollback that switched and died before its end.
+        """The entries up to the one that serves now, ignoring places whose index is gone; and, for
+        a rollback that died after its switch, what served before it.
         """
         now, entries, before = named(state), [*self.entries], None
         if entries and (back_to := entries[-1].get("back_to")) is not None:

@@ -394,9 +394,9 @@ def _switch(
     history: History,
     back_to: int | None = None,
 ) -> None:
-    """Write first, compare and swap: of two processes that hold the lease, one after the other, one
-    is refused here or by the cluster, even if it slept in between. Where this one is, what it has
-    taken away is put back: the note of the other one, which slept.
+    """The entry is written before the switch, both by compare and swap, so a process that slept
+    past its lease is refused here or by the cluster. If this one is refused, it restores the
+    entries that it replaced.
     """
     told = history.entries
     history.settle(now)
@@ -435,9 +435,9 @@ _TRIES = 5
 
 
 def _enter(place: Destination, made: HistoryEntry, before: Sequence[HistoryEntry]) -> None:
-    """Enter a switch that was made: where this process slept just before, another one may have
-    taken its note away, or left out what is gone. Where another one has switched since, the history
-    is that one's.
+    """Make sure that a completed switch is in the history. While this process slept, another may
+    have removed its entry or dropped places that are gone; if another has switched since, the
+    history is that one's.
     """
     for _ in range(_TRIES):
         history = History(place.store, place.catalogue)
@@ -461,7 +461,7 @@ def _rules_digest(store: Store, id_: str | None) -> str:
 
 
 def _whole_note(store: Store, id_: str | None) -> Mapping[str, Any]:
-    """`rules_note`; a snapshot that is lost or damaged hinders no switch away from it."""
+    """`rules_note`: a lost or damaged snapshot must not block switching away from it."""
     with suppress(SnapshotError):
         return rules_note(store, id_) if id_ else {}
     return {}
@@ -493,8 +493,8 @@ def _check_halves(
         if state.get(where) and was != now:
             index, _, field = where.rpartition("/")
             raise UserError(
-                f"{changes['query']} has other rules than the field {field} of {index}, which "
-                f"serves with the queries; give --into {index}, so that both are switched."
+                f"{changes['query']} was made with other rules than the field {field} of {index}, "
+                f"which serves with the queries; give --into {index}, so that both are switched."
             )
 
 

@@ -110,7 +110,7 @@ _SAID: Mapping[str | int, tuple[str, str]] = {
     ),
     "timeout": ("did not answer in time", f"see the cluster's load; {_AGAIN}"),
     "tls": (
-        "can't be spoken to by TLS: {0.reason}",
+        "can't be reached over TLS: {0.reason}",
         "check scheme, host and port of opensearch.url, and set opensearch.ca_file to the CA that "
         "signed its certificate",
     ),
@@ -127,7 +127,7 @@ _SAID: Mapping[str | int, tuple[str, str]] = {
         "grant the privileges listed in docs/opensearch.md, then run the same command again",
     ),
     404: (
-        "does not have it: {0.reason}",
+        "does not have what was asked for: {0.reason}",
         "it was removed in the meantime; run the same command again",
     ),
     413: ("rejected the request as too large", "raise its limit, or that of a proxy before it"),

@@ -205,9 +205,10 @@ _KEEP_ALIVE = "5m"
 
 @dataclass
 class Coverage:
-    """How an index compares with a snapshot. Every document is `covered`: it has its keywords;
-    `unknown`: no item of the snapshot; `lacking`: without them; or `different`: it has others, or
-    is no item's and has some. `absent` items have no document; `first` names some ids of each kind.
+    """How an index compares with a snapshot. A document is `covered` (has its item's keywords),
+    `lacking` (has none yet), `different` (has others, or has some but is no item's) or `unknown`
+    (is no item's). `absent` counts items without a document; `first` names some ids of each kind
+    but `covered`.
     """
 
     documents: int = 0

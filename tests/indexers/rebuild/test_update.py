@@ -149,7 +149,7 @@ def test_a_generator_of_whole_collections_needs_the_whole_collection(
     done(cogr_index, *BY_FILE, *extractive)
     write_jsonl(shop / "more.jsonl", [{"id": "other", "title": "Other"}])
     ended = cogr_index(*UPDATE, "--changed", "more.jsonl", *extractive)
-    assert (ended.status, "'i05', in the data set)" in ended.err) == (2, True)
+    assert (ended.status, "'i05', only in the data set)" in ended.err) == (2, True)
 
 
 def test_the_log_is_counted_in_words_and_numbers(shop: Path, cogr_index: Command) -> None:

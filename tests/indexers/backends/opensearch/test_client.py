@@ -88,7 +88,7 @@ def test_the_answers_of_what_is_no_cluster_are_not_taken_for_an_index_that_is_go
 
 
 def test_tls_to_a_port_that_speaks_none_is_not_a_matter_of_certificates() -> None:
-    says = r"can't be spoken to by TLS: .* \(looking\); check scheme, host and port"
+    says = r"can't be reached over TLS: .* \(looking\); check scheme, host and port"
     with serve(lambda _: (200, b"{}")) as url:
         cluster = Cluster(OpenSearchSettings(url=url.replace("http:", "https:")))
         with pytest.raises(ServiceError, match=says):

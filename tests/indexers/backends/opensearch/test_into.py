@@ -292,7 +292,7 @@ def test_queries_and_field_have_one_history_and_one_file_of_rules(
     assert serves() == ({"one"}, {"one"})
     ruled("add,,a-1,two", "add,a seat,,two")
     # A switch of the queries alone would leave the field with other rules.
-    assert "has other rules than the field" in run("publish", status=2).err
+    assert "was made with other rules than the field" in run("publish", status=2).err
     assert serves() == ({"one"}, {"one"})
     run("publish", *into)
     assert serves() == ({"two"}, {"two"})
