@@ -27,7 +27,7 @@ from typing import Any
 from pyroaring import BitMap
 
 from cogr.datasets.reading import Sheet
-from cogr.errors import CogrError, DataError
+from cogr.errors import CogrError, DataError, SnapshotError
 from cogr.keywords import folded, parse, query_key, query_keywords, self_keyword
 from cogr.records import Say, Side
 from cogr.settings.indexing import kind_of
@@ -241,9 +241,9 @@ def with_rules(
     rolled_back: Collection[str],
     say: Say,
 ) -> list[str]:
-    """The snapshots with the rules of today, and the other side of what serves, if that has others;
-    the given ones where `publish.rules` is not set. Rules that were `rolled_back` stay so: those of
-    what serves are taken. Says how many items each rule moves.
+    """The snapshots with the rules of today, and the other side of what serves, if that has others
+    and the store has it; the given ones where `publish.rules` is not set. Rules that were
+    `rolled_back` stay so: those of what serves are taken. Says how many items each rule moves.
 
     Raises DataError before anything is written, where the file is bad.
     """
@@ -251,14 +251,14 @@ def with_rules(
     if path is None:
         return list(ids)
     rules, store = read_rules(Path(path)), workspace.store
-    known = {side: id_ for side, id_ in serving.items() if id_ in store.list("snapshots")}
+    known = {side: id_ for side, id_ in serving.items() if id_ and _is_sound(store, id_)}
     digests = {id_: rules_note(store, id_).get("digest") for id_ in (*ids, *known.values())}
     if rules.digest in rolled_back and rules.digest not in {digests[id_] for id_ in ids}:
         say(f"The rules of {path} were rolled back, so they are not applied until they change.")
         served = (rules_of(store, id_) for id_ in known.values())
         rules = next((one for one in served if one.rules), Rules(()))
     sides = {side_of(id_) for id_ in ids}
-    others = [id_ for side, id_ in known.items() if id_ and side not in sides]
+    others = [id_ for side, id_ in known.items() if side not in sides]
     bases, made = dict[Side, Snapshot](), []
     for id_ in (*ids, *others):
         bases[side_of(id_)] = base = open_snapshot(store, id_).base
@@ -271,6 +271,13 @@ def with_rules(
     if items := bases.get("item"):
         _say_effects(rules, items, bases.get("query"), say)
     return made
+
+
+def _is_sound(store: Store, id_: str) -> bool:
+    # What is lost or damaged must not block switching away from it.
+    with suppress(SnapshotError):
+        return bool(open_snapshot(store, id_).base)
+    return False
 
 
 def _say_effects(rules: Rules, items: Snapshot, queries: Snapshot | None, say: Say) -> None:

@@ -166,6 +166,24 @@ def test_nothing_is_searched_without_the_rules_of_a_damaged_snapshot(
     assert cogr_index("search", "sofa").status == 0
 
 
+@pytest.mark.parametrize("name", ["keywords.parquet", "manifest.json"])
+@pytest.mark.parametrize("harmed", ["item", "query"])
+def test_rules_leave_out_what_serves_and_is_damaged(
+    shop: Path, cogr_index: Command, harmed: str, name: str
+) -> None:
+    (shop / "rules.csv").write_text("rule,query,item,keyword\nadd,sofa,,one\n")
+    flags = ("--set", "publish.rules=rules.csv", "--set", "publish.tolerance=1")
+    for side in ("item", "query"):
+        done(cogr_index, "rebuild", "--side", side, *flags)
+    serving = done(cogr_index, "list")["serving"]
+    (shop / ".cogr/snapshots" / serving[harmed] / name).write_bytes(b"")
+    (shop / "rules.csv").write_text("rule,query,item,keyword\nadd,sofa,,two\n")
+    rebuild = ("rebuild", "--generator", "scripted", *flags)
+    for side in ("item", "query"):
+        done(cogr_index, *rebuild, "--side", side)
+    assert "two" in done(cogr_index, "search", "sofa", *flags)["keywords"]
+
+
 def test_list_and_prune_show_a_damaged_snapshot_and_go_on(shop: Path, cogr_index: Command) -> None:
     rebuild = ("rebuild", "--side", "item", "--no-publish", "--generator")
     broken, whole = (
