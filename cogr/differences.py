@@ -5,27 +5,18 @@ Used by updates of an index, `cogr-index diff` and the reports of training.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cogr.errors import SnapshotError
 from cogr.snapshots import Row, Snapshot, rows_of
 
-_COLUMNS = ["id", "text", "keywords"]
-_COLUMNS_OF_QUERIES = [*_COLUMNS, "weights", "confidence"]
-_STRINGS = pa.list_(pa.string())
-_SCHEMA = pa.schema(
-    [("id", pa.string()), ("text", pa.string()), ("keywords", _STRINGS), ("fields", pa.string())]
-)
+_COMPARED = ("text", "keywords", "weights", "confidence", "body", "fields")
 # Made of nulls: an array from Python lists would import pandas, which takes a second.
-_NONE = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in _SCHEMA], schema=_SCHEMA)
-_Ints = npt.NDArray[np.integer[Any]]
+_NONE = pa.RecordBatch.from_arrays([pa.nulls(0, pa.string())], ["id"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +74,7 @@ def differences(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
 
 class _Window:
     def __init__(self, snapshot: Snapshot) -> None:
-        columns = _COLUMNS_OF_QUERIES if snapshot.side == "query" else [*_COLUMNS, "body"]
-        columns = [*columns, "fields"] if snapshot.manifest.fields else columns
-        self._batches = snapshot.batches(columns)
+        self._batches = snapshot.batches()
         self._rows = _NONE
 
     def last(self) -> str | None:
@@ -104,40 +93,29 @@ class _Window:
 
 
 def _compare(old: pa.RecordBatch, new: pa.RecordBatch) -> Iterator[Difference]:
-    at = pc.fill_null(pc.index_in(new["id"], value_set=old["id"]), -1).to_numpy()
-    known = np.flatnonzero(at >= 0)
-    places = at[known]
-    same = np.zeros(len(new), dtype=bool)
-    same[known] = True
-    for name in dict.fromkeys((*old.schema.names, *new.schema.names)):
-        if name != "id":
-            before, after = (_spelled(old, name).take(_at(places)), _spelled(new, name))
-            same[known] &= pc.equal(before, after.take(_at(known))).to_numpy(zero_copy_only=False)
-    gone = np.setdiff1d(np.arange(len(old)), places, assume_unique=True)
-    changed = np.flatnonzero(~same)
-    before = [None if place < 0 else place for place in at[changed].tolist()]
-    pairs = [
-        *((row, None) for row in _rows(old, gone.tolist())),
-        *zip(_rows(old, before), _rows(new, changed.tolist()), strict=True),
-    ]
-    changes = [Difference(before, after) for before, after in pairs]
-    yield from sorted(changes, key=lambda one: one.id)
+    before, after = _spelled(old), _spelled(new)
+    gone = {row.id: row for row in rows_of(_without_equal(old, before, after))}
+    come = {row.id: row for row in rows_of(_without_equal(new, after, before))}
+    for id_ in sorted(gone.keys() | come.keys()):
+        yield Difference(gone.get(id_), come.get(id_))
 
 
-def _at(places: _Ints | Sequence[int]) -> pa.Array:
-    return pa.array(places, pa.int64())
+def _without_equal(rows: pa.RecordBatch, own: pa.Array, other: pa.Array) -> pa.RecordBatch:
+    return rows.filter(pc.invert(pc.is_in(own, value_set=other)))
 
 
-def _spelled(batch: pa.RecordBatch, name: str) -> pa.Array:
-    if name not in batch.schema.names:
-        return pa.repeat("", len(batch))
-    column = batch[name]
+def _spelled(rows: pa.RecordBatch) -> pa.Array:
+    """Each row as one text, another for each other row."""
+    parts = [rows["id"], *(_texts(rows, name) for name in _COMPARED)]
+    # Only ids and texts can have line ends themselves; the length tells where the id ends.
+    length = pc.binary_length(rows["id"]).cast(pa.string())
+    return pc.binary_join_element_wise(length, *parts, "\n")
+
+
+def _texts(rows: pa.RecordBatch, name: str) -> pa.Array:
+    if name not in rows.schema.names:
+        return pa.repeat("", len(rows))
+    column = rows[name]
     if pa.types.is_list(column.type):
-        column = pc.binary_join(column.cast(_STRINGS), "\0")
+        column = pc.binary_join(column.cast(pa.list_(pa.string())), "\0")
     return pc.fill_null(column.cast(pa.string()), "")
-
-
-def _rows(batch: pa.RecordBatch, places: Sequence[int | None]) -> Iterator[Row | None]:
-    some = batch.take(_at([place for place in places if place is not None]))
-    rows = rows_of(some)
-    yield from (None if place is None else next(rows) for place in places)
