@@ -177,6 +177,7 @@ def as_callback(folder: Path, log: StepLog) -> Any:
     epoch from one random generator, and the trainer does not repeat the draws of past epochs.
     """
     import torch
+    from accelerate.utils import wait_for_everyone
     from transformers import TrainerCallback
 
     class Callback(TrainerCallback):  # type: ignore[misc]
@@ -207,7 +208,7 @@ def as_callback(folder: Path, log: StepLog) -> Any:
                 control.should_save = False  # The stage saves the model itself.
 
         def on_save(self, _a: Any, state: Any, _c: Any, **_: Any) -> None:
-            ranks.gather(state.global_step)  # Every process has written its part.
+            wait_for_everyone()  # Every process has written its part.
             if ranks.is_first():
                 (folder / f"checkpoint-{state.global_step}" / _WHOLE).touch()
 

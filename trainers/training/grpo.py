@@ -9,10 +9,10 @@ a reward.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -120,32 +120,24 @@ def run_grpo(inputs: Inputs, side: Side) -> TrainedModel:
     return TrainedModel(trainer, {"prompts": len(trainer.train_dataset), **log.notes})
 
 
+@dataclass(frozen=True)
 class CompletionScorer:
-    """Scores completions against a frozen world; `seconds` is what that took so far.
+    """Scores completions against a frozen world.
 
-    Args:
+    Attributes:
+        own: entity id -> its own text as a keyword.
         ends: token ids that end a completion.
         unfinished_is_over_budget: score a completion that was cut at the length limit as over the
             budget.
     """
 
-    def __init__(
-        self,
-        world: World,
-        reward: Reward,
-        own: Mapping[str, str],
-        *,
-        ends: Collection[int],
-        unfinished_is_over_budget: bool,
-    ) -> None:
-        self.__name__ = "retrieval"
-        self.world = world
-        self.seconds = 0.0
-        self._reward, self._own = reward, own
-        self._ends = frozenset(ends)
-        self._strict = unfinished_is_over_budget
-        # Stand-in for an over-budget set, used to score unfinished completions.
-        self._too_many = tuple(f"keyword {number}" for number in range(world.k_max + 1))
+    world: World
+    reward: Reward
+    own: Mapping[str, str]
+    ends: Collection[int]
+    unfinished_is_over_budget: bool
+
+    __name__: ClassVar[str] = "retrieval"
 
     def __call__(
         self,
@@ -159,10 +151,9 @@ class CompletionScorer:
         """One reward a completion, in order. TRL calls this once a step on every process, and
         averages the metrics over them.
         """
-        began = time.perf_counter()
         texts = [text_of(completion) for completion in completions]
-        sets = [keywords_of(text, self._own[id_]) for text, id_ in zip(texts, entity, strict=True)]
-        cut = [not ids or ids[-1] not in self._ends for ids in completion_ids]
+        sets = [keywords_of(text, self.own[id_]) for text, id_ in zip(texts, entity, strict=True)]
+        cut = [not ids or ids[-1] not in self.ends for ids in completion_ids]
         rewards = [self._score(*one) for one in zip(entity, sets, cut, strict=True)]
         shares: dict[str, Any] = {
             "over_budget": np.mean([over_budget(keywords, self.world.k_max) for keywords in sets]),
@@ -173,13 +164,17 @@ class CompletionScorer:
         for name, share in shares.items():
             log_metric(name, float(share))
         log_extra("entity", list(entity))
-        self.seconds += time.perf_counter() - began
         return rewards
 
+    @property
+    def _too_many(self) -> tuple[str, ...]:
+        """Stands for the set of a completion that was cut."""
+        return tuple(f"keyword {number}" for number in range(self.world.k_max + 1))
+
     def _score(self, id_: str, keywords: Sequence[str], cut: bool) -> float:
-        scored = self._too_many if cut and self._strict else keywords
+        scored = self._too_many if cut and self.unfinished_is_over_budget else keywords
         try:
-            reward = self._reward(self.world, id_, scored)
+            reward = self.reward(self.world, id_, scored)
             if isinstance(reward, int | float) and math.isfinite(reward):
                 return float(reward)
             reason = f"it returned {reward!r}, which is not a finite number"

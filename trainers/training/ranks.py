@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
 
 from cogr.errors import TrainingError
 
@@ -24,22 +23,10 @@ ERROR = "error.json"
 STAGE = "trainers.training.stage"
 _PR_SET_PDEATHSIG = 1
 
-T = TypeVar("T")
-
 
 def is_first() -> bool:
     """Whether this is the process that locks, saves and records: the only one, or rank 0."""
     return os.environ.get("RANK", "0") == "0"
-
-
-def gather(value: T) -> list[T]:
-    """What each process of the stage passes, in the order of ranks; every process gets all.
-
-    Every process has to call it as often as the others.
-    """
-    from accelerate.utils import gather_object
-
-    return list(gather_object([value])) if count() > 1 else [value]
 
 
 def count() -> int:
