@@ -26,7 +26,7 @@ from cogr.datasets.reading import (
     lines,
     need,
 )
-from cogr.errors import DataError, MissingExtraError, ServiceError, SettingsError
+from cogr.errors import DataError, ServiceError, SettingsError, require
 from cogr.records import SPLITS
 
 CHORUS = (
@@ -257,10 +257,8 @@ def read_irds(name: str, builder: Builder) -> None:
 
 def _parts(name: str) -> Mapping[str, Any]:
     """The data sets to read by split; the one key "" when there are no splits."""
-    try:
-        import ir_datasets
-    except ImportError as error:
-        raise MissingExtraError(f"The loader {IRDS}{name}", "datasets") from error
+    require(f"The loader {IRDS}{name}", "datasets", "ir_datasets")
+    import ir_datasets
 
     def look_up(name: str) -> Any:
         try:

@@ -4,6 +4,8 @@ do. Tracebacks are for bugs: anything outside this tree.
 
 from __future__ import annotations
 
+import importlib.util
+
 from cogr.redaction import masked
 
 INTERRUPTED = 130
@@ -69,6 +71,12 @@ class MissingExtraError(UserError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs the extra '{extra}': run pip install 'cogr[{extra}]'.")
+
+
+def require(what: str, extra: str, *packages: str) -> None:
+    """Raise MissingExtraError where one of the packages is not installed."""
+    if not all(map(importlib.util.find_spec, packages)):
+        raise MissingExtraError(what, extra)
 
 
 class CheckFailedError(CogrError):

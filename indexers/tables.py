@@ -6,12 +6,12 @@ Texts of items are untrusted: they are escaped in HTML, and the console of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from cogr.errors import MissingExtraError
+from cogr.errors import require
 from cogr.redaction import visible
 
 if TYPE_CHECKING:
@@ -84,10 +84,9 @@ class Table:
 
     def to_pandas(self) -> DataFrame:
         """The rows as a frame. Raises MissingExtraError without pandas."""
-        try:
-            from pandas import DataFrame
-        except ImportError as error:
-            raise MissingExtraError("A table for pandas", "notebook") from error
+        require("A table for pandas", "notebook", "pandas")
+        from pandas import DataFrame
+
         return DataFrame(list(self.rows))
 
     def __repr__(self) -> str:
@@ -169,14 +168,3 @@ _JOINERS = "\u200c\u200d"
 
 def _html(text: str) -> str:
     return f"<bdi>{escape(text)}</bdi>"
-
-
-def require_extra(what: str, extra: str, packages: Iterable[str]) -> None:
-    """Raise MissingExtraError where one of the packages can't be imported."""
-    import importlib
-
-    for package in packages:
-        try:
-            importlib.import_module(package)
-        except ImportError as error:
-            raise MissingExtraError(what, extra) from error

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cogr.datasets.reading import open_bytes
-from cogr.errors import DataError, MissingExtraError, StorageError
+from cogr.errors import DataError, StorageError, require
 
 CLICKS = ("click", "item_click", "product_click", "add_to_cart", "purchase")
 """UBI's `action_name` of events that count as a click."""
@@ -31,10 +31,9 @@ def database(folder: Path | None = None) -> Iterator[Any]:
 
     Raises MissingExtraError without the extra `data`, StorageError where the disk is full.
     """
-    try:
-        import duckdb
-    except ImportError as error:
-        raise MissingExtraError("Reading logs of UBI", "data") from error
+    require("Reading logs of UBI", "data", "duckdb")
+    import duckdb
+
     with TemporaryDirectory(dir=folder, prefix=".ubi-") as at:
         con = duckdb.connect(f"{at}/log.duckdb")
         try:

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from cogr.errors import GeneratorError, MissingExtraError
+from cogr.errors import GeneratorError, require
 from cogr.keywords import cut_to_budget, parse, self_keyword
 from cogr.prompts import Prompt
 from cogr.records import Dataset, Entity, Query, Side
@@ -206,8 +206,7 @@ def make_generator(
     rest = dict(settings)
     name = rest.pop("kind")
     kind = kind_of(name)
-    if not kind.is_installed:
-        raise MissingExtraError(f"The generator {name}", kind.extra)
+    require(f"The generator {name}", kind.extra, *kind.packages)
     module = import_module(f"indexers.generators.{kind.module}")
     try:
         checked = getattr(module, kind.options).model_validate(rest)

@@ -9,8 +9,6 @@ generating are the business of `transformers_lm` and `vllm_lm`.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
-import importlib.util
 import json
 import re
 import warnings
@@ -20,7 +18,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from cogr.errors import GeneratorError, MissingExtraError, ServiceError
+from cogr.errors import GeneratorError, ServiceError, require
 from cogr.prompts import Prompt, render
 from cogr.redaction import masked
 from cogr.settings.indexing import Sampling
@@ -122,11 +120,10 @@ def model_folder(model: str, files: Sequence[str]) -> Path:
 
 
 def _from_hub(name: str, files: Sequence[str]) -> Path:
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
-    except ImportError as error:
-        raise MissingExtraError(f"The model {name} on the Hugging Face hub", "train") from error
+    require(f"The model {name} on the Hugging Face hub", "train", "huggingface_hub")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+
     try:
         here = not _hub_answers()
         return Path(snapshot_download(name, allow_patterns=list(files), local_files_only=here))
@@ -367,8 +364,8 @@ class LocalModelGenerator(Generator):
     kind: ClassVar[str]
 
     def __init__(self, options: LocalModelOptions) -> None:
-        if options.adapter and importlib.util.find_spec("peft") is None:
-            raise MissingExtraError(f"The generator {self.kind}, of a LoRA adapter,", "train")
+        if options.adapter:
+            require(f"The generator {self.kind}, of a LoRA adapter,", "train", "peft")
         self.options = options
         self.folder = resolve_model(options.model)
         if options.adapter:

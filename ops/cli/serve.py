@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
+from cogr.errors import require
 from cogr.records import SIDES
 from indexers.cli import console
 from indexers.cli.console import Call, common_options
-from indexers.tables import require_extra
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -66,7 +66,7 @@ def serve(
     """
     from cogr.settings import load_settings
 
-    require_extra("The query expander", "serve", ("circuitbreaker", "fastapi", "granian", "redis"))
+    require("The query expander", "serve", "circuitbreaker", "fastapi", "granian", "redis")
     from ops.expander.app import free_address, serve_expander
 
     nothing = {"dataset": {"loader": "jsonl"}, "serving": {"live": "none"}}

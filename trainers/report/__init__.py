@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cogr import __version__
-from cogr.errors import TrainingError
+from cogr.errors import TrainingError, require
 from cogr.records import SIDES, SPLITS, Side, Split
 from cogr.store import Store
 from indexers.generators.statistical.generator import latest_facts, told_f1
-from indexers.tables import Table, require_extra, short
+from indexers.tables import Table, short
 from indexers.telemetry import logs
 from indexers.telemetry.terminal import duration
 from indexers.workspace import Workspace
@@ -40,7 +40,7 @@ _SAMPLED = 8
 
 def check_extra() -> None:
     """Raise MissingExtraError where figures and pages can't be made."""
-    require_extra("The report", "report", ("matplotlib", "jinja2"))
+    require("The report", "report", "matplotlib", "jinja2")
 
 
 class StageLog(NamedTuple):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cogr.errors import MissingExtraError, SettingsError, TrainingError
+from cogr.errors import SettingsError, TrainingError, require
 from cogr.rewards import load_reward
 from cogr.settings.training import GrpoSettings, ItemsFrom, TrainingSettings
 from indexers.generators.model_folders import without_bars
@@ -31,9 +31,7 @@ def check_settings(workspace: Workspace) -> None:
     DataError or MissingExtraError, one sentence each.
     """
     training, k_max = workspace.settings.training, workspace.settings.keywords.k_max
-    for package in ("torch", "transformers", "trl"):
-        if importlib.util.find_spec(package) is None:
-            raise MissingExtraError("Training", "train")
+    require("Training", "train", "torch", "transformers", "trl")
     if training.accelerate and not Path(training.accelerate).is_file():
         raise SettingsError(
             f"There is no file {training.accelerate}; correct training.accelerate or unset it."

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from cogr.errors import CogrError, MissingExtraError, ServiceError, SettingsError, UserError
+from cogr.errors import CogrError, ServiceError, SettingsError, UserError, require
 from cogr.matching.bm25 import BM25
 from cogr.redaction import learn_address
 from cogr.settings.serving import OpenSearchSettings
@@ -387,10 +387,8 @@ def _auth(settings: OpenSearchSettings, *, for_async: bool = False) -> Any:
 
 
 def _sigv4(region: str, *, for_async: bool) -> Any:
-    try:
-        import boto3
-    except ImportError as error:
-        raise MissingExtraError("Signing requests for AWS (opensearch.aws_region)", "s3") from error
+    require("Signing requests for AWS (opensearch.aws_region)", "s3", "boto3")
+    import boto3
     from opensearchpy import AWSV4SignerAsyncAuth, Urllib3AWSV4SignerAuth
 
     credentials = boto3.Session().get_credentials()

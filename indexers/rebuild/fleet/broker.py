@@ -9,14 +9,13 @@ has no broker on it (kombu 5.7).
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, Field
 
-from cogr.errors import MissingExtraError, ServiceError
+from cogr.errors import ServiceError, require
 from cogr.records import Side
 from cogr.redaction import masked
 from cogr.settings.indexing import KEY_PREFIX, GeneratorSettings, RedisSettings
@@ -60,8 +59,7 @@ def make_app(redis: RedisSettings) -> Celery:
     """The Celery application of coordinator and workers; connects to nothing yet. Raises
     MissingExtraError and SettingsError.
     """
-    if importlib.util.find_spec("celery") is None or importlib.util.find_spec("redis") is None:
-        raise MissingExtraError("A rebuild on workers", "fleet")
+    require("A rebuild on workers", "fleet", "celery", "redis")
     from celery import Celery
 
     url = redis.address

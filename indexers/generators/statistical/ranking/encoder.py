@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from cogr.errors import GeneratorError, MissingExtraError, ServiceError
+from cogr.errors import GeneratorError, MissingExtraError, ServiceError, require
 from cogr.records import Item
 from cogr.store import Store, file_sha256
 from indexers.generators import batched
@@ -219,11 +219,10 @@ def _kept(store: Store) -> Callable[[list[str]], Floats]:
 
 def _read_onnx(folder: Path) -> tuple[Any, Any]:
     """The tokenizer and the session of ONNX Runtime."""
-    try:
-        from onnxruntime import InferenceSession, SessionOptions
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise MissingExtraError("generator.statistical.encoder", "statistical") from error
+    require("generator.statistical.encoder", "statistical", "onnxruntime", "tokenizers")
+    from onnxruntime import InferenceSession, SessionOptions
+    from tokenizers import Tokenizer
+
     pooling = read_json(folder / "1_Pooling" / "config.json", f"The encoder {folder}")
     if pooling.get("pooling_mode") != "mean" and not pooling.get("pooling_mode_mean_tokens"):
         raise GeneratorError(
