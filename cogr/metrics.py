@@ -217,25 +217,22 @@ def judged_only(
 
 
 def sweep_cutoff(
-    run: Mapping[str, Sequence[str]],
-    relevant: Mapping[str, Collection[str]],
-    weights: Mapping[str, float] | None = None,
+    run: Mapping[str, Sequence[str]], dataset: Dataset, queries: Sequence[Query]
 ) -> tuple[int, float]:
-    """The smallest cutoff that maximises macro F1 over the queries of `relevant`, and that F1:
-    choose it on training queries. Raises DataError when there is no ranking or no query.
+    """The smallest cutoff that maximises macro F1 over queries, weighted by their weights, and that
+    F1: choose it on training queries. Raises DataError when there is no ranking or no query.
     """
-    longest = max((len(run.get(query, ())) for query in relevant), default=0)
+    longest = max((len(run.get(query.id, ())) for query in queries), default=0)
     if not longest:
         raise DataError(
             "A cutoff can't be chosen: no query has a ranking; check the run and the training "
             "split."
         )
-    shares = _weights(relevant, weights)
-    shares = shares / shares.sum()
+    weights = {query.id: query.weight for query in queries}
+    shares = _weights(weights, weights)
     curve = np.zeros(longest)
-    for (query, wanted), share in zip(relevant.items(), shares, strict=True):
-        ids, wanted = run.get(query, ()), frozenset(wanted)
-        f1 = f1_of_heads(ids, wanted)
+    for query, share in zip(queries, shares / shares.sum(), strict=True):
+        f1 = f1_of_heads(run.get(query.id, ()), dataset.relevant[query.id])
         curve[: len(f1)] += share * f1
         if len(f1):
             curve[len(f1) :] += share * f1[-1]

@@ -65,9 +65,7 @@ def bm25(dataset: Dataset, split: Split, cutoff: int | None = None) -> Baseline:
         }
 
     if cutoff is None:
-        relevant = {query.id: dataset.relevant[query.id] for query in train}
-        weights = {query.id: query.weight for query in train}
-        cutoff, _ = sweep_cutoff(rank(train), relevant, weights)
+        cutoff, _ = sweep_cutoff(rank(train), dataset, train)
     rankings = rank(asked)
     of = f"the best {cutoff} items of each ranking, as is best for the training queries"
     sets = {id_: ids[:cutoff] for id_, ids in rankings.items()}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from benchmarks.compare import Fitted, Rankings, Sets
 from cogr.errors import UserError
-from cogr.metrics import Figures, measure, set_figures, sets_of, sweep_cutoff
+from cogr.metrics import Figures, measure, set_figures, sets_of
 from cogr.records import Dataset, Query
 
 DEPTH = 1000
@@ -53,14 +53,6 @@ def ids_of(run: Rankings, most: int | None = None) -> dict[str, list[str]]:
 
 CUTS = ("f1", "dev_cut_f1")
 """F1 by the number of items that is best on the training queries, and on dev."""
-
-
-def swept(run: Rankings, dataset: Dataset, queries: Sequence[Query]) -> tuple[int, float]:
-    """The number of items that maximises F1 on these queries, and that F1; `run` has their
-    rankings.
-    """
-    wanted = {query.id: dataset.relevant[query.id] for query in queries}
-    return sweep_cutoff(ids_of(run), wanted, {query.id: query.weight for query in queries})
 
 
 # Figures

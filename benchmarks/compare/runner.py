@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.compare import METHODS, Fitted, Method, NotRunError, Params, Rankings, Task
-from benchmarks.compare.measuring import CUTS, DEPTH, checked_run, figures, ids_of, latencies, swept
+from benchmarks.compare.measuring import CUTS, DEPTH, checked_run, figures, ids_of, latencies
 from benchmarks.compare.results import Kept, MethodRow, MethodState, Results, key_of, markdown
 from cogr import __version__
 from cogr.datasets.builder import DEV_SHARE, by_hash
 from cogr.errors import CogrError, DataError, MissingExtraError
-from cogr.metrics import grades_of, set_figures, sets_of
+from cogr.metrics import grades_of, set_figures, sets_of, sweep_cutoff
 from cogr.records import SPLITS, Dataset, Query, Say
 from cogr.settings import Settings
 from cogr.store import Store
@@ -167,7 +167,7 @@ class Runner:
         run = self._ranked(method, fitted, dev)
         if fitted.sets is not None:
             return set_figures(self.dataset, dev, sets_of(fitted.sets(run))).means["f1"], 0
-        k, f1 = swept(run, self.dataset, dev)
+        k, f1 = sweep_cutoff(ids_of(run), self.dataset, dev)
         return f1, k
 
     def _ranked(self, method: Method, fitted: Fitted, queries: Sequence[Query]) -> Rankings:
@@ -185,7 +185,8 @@ class Runner:
         if fitted.sets is not None:
             sets = {"f1": fitted.sets(whole)}
         else:
-            train, _ = swept(self._ranked(method, fitted, self.swept), self.dataset, self.swept)
+            learned = ids_of(self._ranked(method, fitted, self.swept))
+            train, _ = sweep_cutoff(learned, self.dataset, self.swept)
             cuts = dict(zip(CUTS, (train, k), strict=True))
             sets = {name: ids_of(run, most) for name, most in cuts.items()}
         measured = figures(self.dataset, test, sets, run)

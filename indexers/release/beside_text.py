@@ -98,7 +98,7 @@ def _measured(
         ids = [opened.mirror.ids[dense] for dense in ranked.dense.tolist()]
         sets[id_], serving[id_] = ids[: ranked.total], ids[:MAX_RANKING]
         text[id_] = _by_text(opened, ranked.by_text)
-    cutoff = _cutoff(opened, dataset) or _swept(text, dataset)
+    cutoff = _cutoff(opened, dataset) or _swept(text, dataset, queries)
     cut = {id_: ids[:cutoff] for id_, ids in text.items()}
     own, other = measure(dataset, queries, sets, serving), measure(dataset, queries, cut, text)
     on = "dev queries" + ", by titles alone" * (item.manifest.texts is None)
@@ -126,14 +126,13 @@ def _by_text(opened: Opened, scores: NDArray[np.float32]) -> list[str]:
 
 def _cutoff(opened: Opened, dataset: Dataset) -> int | None:
     # Items a query that have the best F1 on training queries.
-    runs = {}
-    for query in sample_of(dataset.queries.get("train", ())):
+    runs, queries = {}, sample_of(dataset.queries.get("train", ()))
+    for query in queries:
         scores = opened.rank({}, Words(query.text), MAX_RANKING).by_text
         assert scores is not None
         runs[query.id] = _by_text(opened, scores)
-    return _swept(runs, dataset)
+    return _swept(runs, dataset, queries)
 
 
-def _swept(runs: Mapping[str, list[str]], dataset: Dataset) -> int | None:
-    relevant = {id_: dataset.relevant[id_] for id_ in runs}
-    return sweep_cutoff(runs, relevant)[0] if any(runs.values()) else None
+def _swept(runs: Mapping[str, list[str]], dataset: Dataset, queries: Sequence[Query]) -> int | None:
+    return sweep_cutoff(runs, dataset, queries)[0] if any(runs.values()) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -20,6 +21,7 @@ from cogr.metrics import (
     measure,
     measures_of,
     ranked,
+    sets_of,
     sweep_cutoff,
 )
 from cogr.records import Item
@@ -119,16 +121,20 @@ def test_sweep_equals_trying_every_cutoff(
     run: dict[str, list[str]], relevant: dict[str, frozenset[str]]
 ) -> None:
     longest = max(len(run.get(query, ())) for query in relevant)
+    shop = training_shop([], {query: (query, [*ids]) for query, ids in relevant.items()})
+    asked = [replace(one, weight=1.0 + n) for n, one in enumerate(shop.queries["train"])]
     if not longest:
         with pytest.raises(DataError, match="ranking"):
-            sweep_cutoff(run, relevant)
+            sweep_cutoff(run, shop, asked)
         return
+    weights = {query.id: query.weight for query in asked}
     tried = [
-        full_set({query: frozenset(ids[:k]) for query, ids in run.items()}, relevant).means["f1"]
+        full_set(sets_of({query: ids[:k] for query, ids in run.items()}), relevant, weights)
         for k in range(1, longest + 1)
     ]
-    k, f1 = sweep_cutoff(run, relevant)
-    assert [f1, tried[k - 1]] == pytest.approx([max(tried)] * 2)
+    k, f1 = sweep_cutoff(run, shop, asked)
+    f1s = [figures.means["f1"] for figures in tried]
+    assert [f1, f1s[k - 1]] == pytest.approx([max(f1s)] * 2)
 
 
 def test_what_is_shown_is_measured() -> None:

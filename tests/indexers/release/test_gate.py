@@ -154,6 +154,22 @@ def test_the_first_pair_is_refused_where_text_search_finds_more(
     assert reason in with_dev.run("publish", *tonight).sentence
 
 
+def test_text_search_is_cut_as_is_best_for_the_training_queries_by_their_weights(
+    with_dev: Shop,
+) -> None:
+    """The one that wants an item alone weighs more than two that want both sofas."""
+    lone = {"id": "one", "text": "velvet sofa bed", "split": "train", "weight": 9}
+    both = [{"id": text, "text": text, "split": "train"} for text in ("sofa", "sofa bed")]
+    dev = [{"id": "dev", "text": "leather sofa", "split": "dev"}]
+    relevant = [("one", "a"), ("dev", "d"), *((one["id"], id_) for one in both for id_ in "ad")]
+    labels = [{"query": query, "item": item, "grade": 1} for query, item in relevant]
+    write_data(with_dev.folder / "data", queries=[lone, *both, *dev], labels=labels)
+    items = with_dev.pushed("item", GOOD_ITEMS)
+    queries = frozen(Store(with_dev.folder / ".cogr"), "query", [Row("dev", "leather sofa", ())])
+    compared = with_dev.run("publish", items, queries.id, "--json").json["gate"]["beside_text"]
+    assert (compared[0]["measure"], compared[0]["text"]) == ("F1", 1)
+
+
 def test_it_compares_with_titles_alone_where_texts_are_not_searched(
     tmp_path: Path, cogr_index: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
