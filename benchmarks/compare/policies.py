@@ -147,9 +147,8 @@ class Quester(DeepRetrieval):
 
 
 def _prompts(task: Task, queries: Sequence[Query]) -> Sequence[Any]:
-    from trainers.training.building import prompts_of
-
-    return prompts_of(Workspace(task.settings).with_dataset(task.dataset), "query", queries)
+    workspace = Workspace(task.settings).with_dataset(task.dataset)
+    return [*map(workspace.prompter("query"), queries)]
 
 
 def _writer(folder: Path, task: Task, tokens: int) -> Callable[[Sequence[Query]], Any]:

@@ -26,15 +26,15 @@ set preserve_insertion_order=false; set TimeZone='UTC'; set enable_progress_bar=
 
 
 @contextmanager
-def database(folder: Path | None = None) -> Iterator[Any]:
-    """A connection to a database in a temporary folder, below `folder` if that is given.
+def database() -> Iterator[Any]:
+    """A connection to a database in a temporary folder.
 
     Raises MissingExtraError without the extra `data`, StorageError where the disk is full.
     """
     require("Reading logs of UBI", "data", "duckdb")
     import duckdb
 
-    with TemporaryDirectory(dir=folder, prefix=".ubi-") as at:
+    with TemporaryDirectory(prefix=".ubi-") as at:
         con = duckdb.connect(f"{at}/log.duckdb")
         try:
             con.execute(_OPTIONS.format(at=at))

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from cogr.datasets.ubi import IMPRESSIONS, database, json_id, load
 from cogr.errors import DataError
+from cogr.privacy import QueryFilter
 
 _SESSION_MS = 30 * 60 * 1000
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -44,7 +45,7 @@ _MAX_A_DAY, _MAX_CLICKED, _ENOUGH_SHOWN = 300, 0.9, 100
 so many items.
 """
 _MAX_VISITS = 5
-"""Visits of one client that count for one query."""
+"""Most visits of one client that count for a query."""
 _TEXTS_AT_ONCE = 100_000
 
 # The counts, by the words under which they are shown.
@@ -159,23 +160,17 @@ class ClickCounts:
     best_value: float
 
 
-Canonical = Callable[[Sequence[str]], Sequence[str]]
-"""A function from distinct texts as typed to canonical texts: equal ones are one query, "" leaves a
-text out.
-"""
-
-
 def read_click_counts(
-    paths: Sequence[Path], rules: ClickRules, canonical: Canonical, folder: Path | None = None
+    paths: Sequence[Path], rules: ClickRules, kept_texts: QueryFilter
 ) -> ClickCounts:
-    """Read logs and count impressions and clicks. Raises DataError where a file can't be read, too
-    many lines are not records, or no search shows any item; MissingExtraError without the extra
-    `data`.
+    """Read logs and count impressions and clicks of the queries whose texts may be kept; texts with
+    one key are one query. Raises DataError where a file can't be read, too many lines are not
+    records, or no search shows any item; MissingExtraError without the extra `data`.
     """
-    with database(folder) as con:
+    with database() as con:
         reading = _Reading(con, rules)
         reading.load(paths)
-        reading.searches(canonical)
+        reading.searches(kept_texts)
         reading.visits()
         return reading.counted()
 
@@ -288,7 +283,7 @@ class _Reading:
         self._count(AHEAD, f"ev where t > {ahead}")
         self._con.execute(f"delete from ev where t is null or t > {ahead}")
 
-    def searches(self, canonical: Canonical) -> None:
+    def searches(self, kept_texts: QueryFilter) -> None:
         """Every search with its text: tables `searches` (key, client, session, t, query) and `did`
         (key, kind, item, ordinal, weight).
         """
@@ -296,11 +291,11 @@ class _Reading:
         self._count(ATTRIBUTED, "explained")
         lacking = "keyed left join found using (key) where kind > 0 and found.text is null"
         self._count(NO_QUERY, lacking)
-        self._register_texts(canonical)
+        self._register_texts(kept_texts)
         self._con.execute(_KNOWN)
         self._count(NO_CLIENTS, "searches where client is null and session is null")
 
-    def _register_texts(self, canonical: Canonical) -> None:
+    def _register_texts(self, kept_texts: QueryFilter) -> None:
         """Table `texts` (text, query): the number of the query that a text stands for."""
         con = self._con
         con.execute("create table texts (text varchar, query integer)")
@@ -311,12 +306,12 @@ class _Reading:
         numbers: dict[str, int] = {}
         while batch := rows.fetchmany(_TEXTS_AT_ONCE):
             texts = [text for text, _ in batch]
-            names, queries = canonical(texts), []
-            for text, name in zip(texts, names, strict=True):
-                if name and name not in numbers:
-                    numbers[name] = len(numbers)
+            queries = []
+            for text, key in zip(texts, kept_texts.keys(texts), strict=True):
+                if key and key not in numbers:
+                    numbers[key] = len(numbers)
                     self._texts.append(text)
-                queries.append(numbers.get(name, -1))
+                queries.append(numbers.get(key, -1))
             table = pa.table({"text": texts, "query": pa.array(queries, pa.int32())})
             cursor = con.cursor()
             cursor.register("batch", table)

@@ -90,7 +90,7 @@ def labels_from_clicks(
     check_free(folder, replace=replace)
     kept_texts = QueryFilter()
     with access.as_ubi(paths) if access else nullcontext(paths) as logs:
-        click_counts = read_click_counts(logs, rules, kept_texts.keys)
+        click_counts = read_click_counts(logs, rules, kept_texts)
     if access:
         click_counts = without_positions(click_counts)
     counts = {**click_counts.counts, **kept_texts.counts}

@@ -58,7 +58,6 @@ class Facts:
         rounds: the finished ones; SFT is the first.
         splits: those that were measured, the one of the headlines first: test, else dev, else
             train.
-        baselines: as last measured, which every command that trains does; None before.
         choice: the pair chosen on dev, whoever wrote it; None where nothing is judged.
         serves: name of the pair that serves.
 
@@ -67,7 +66,7 @@ class Facts:
     """
 
     def __init__(self, workspace: Workspace, run: Run) -> None:
-        self.run, self._state, self.baselines = run, run.state(), known_baselines(run)
+        self.run, self._state = run, run.state()
         if not self._state.finished or self._state.base is None:
             raise TrainingError(
                 f"The run {run.name} has nothing to report yet: run cogr-train run."
@@ -76,7 +75,7 @@ class Facts:
         self.rounds = self._state.finished
         measured = self.rounds[0].figures
         self.splits: list[Split] = [one for one in reversed(SPLITS) if one in measured]
-        known = contenders(self._state, self.baselines)
+        known = contenders(self._state, known_baselines(run))
         self.choice, self.serves = choose(known), serving_of(workspace, known)
 
     @property
@@ -172,7 +171,7 @@ def _values(facts: Facts) -> dict[str, Any]:
 
 def _compared(facts: Facts) -> dict[Split, Table]:
     """A table for each split, baselines before rounds; the first one has the notes."""
-    table = rounds_table(facts.run, facts.choice, facts.serves, facts.baselines)
+    table = rounds_table(facts.run, facts.choice, facts.serves)
     by_split = dict[Split, Table]()
     for split in facts.splits:
         rows, groups = list[dict[str, Any]](), set[str]()

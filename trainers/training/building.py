@@ -23,7 +23,7 @@ from pyroaring import BitMap
 
 from cogr.keywords import parse
 from cogr.prompts import Prompt
-from cogr.records import Entity, Side
+from cogr.records import Side
 from cogr.rewards import Reference, World
 from cogr.snapshots import Snapshot
 from cogr.snapshots.writing import write_snapshot
@@ -40,11 +40,6 @@ from trainers.training.inputs import Inputs, Wrote, snapshot_counts
 _PASSES = 3
 _Sets = Mapping[str, Sequence[str]]
 """Entity id -> its keyword set."""
-
-
-def prompts_of(workspace: Workspace, side: Side, entities: Sequence[Entity]) -> list[Prompt]:
-    """The prompt of each item or query, in the order of `entities`."""
-    return [*map(workspace.prompter(side), entities)]
 
 
 def keywords_of(completion: str, own: str) -> tuple[str, ...]:
@@ -89,23 +84,15 @@ def build_index(inputs: Inputs, side: Side) -> Wrote:
     """The keywords of a whole side by the model that was just trained. Every process but the first
     does its share of the answers alone.
     """
-    build, barrier = _build(inputs, side), inputs.run.folder("trainer")
+    round_, base, barrier = inputs.round, inputs.base, inputs.run.folder("trainer")
+    parent = None if base is None else (base.queries if side == "query" else base.items)
+    model, generator = round_.model(side), inputs.settings.index_by
+    build = Build(side, round_.number, model, generator, parent)
     if not ranks.is_first():
         write_share(inputs.workspace, build, barrier)
         return Wrote("", {})
     built = build_snapshot(inputs.workspace, build, barrier)
     return Wrote(built.id, snapshot_counts(built))
-
-
-def _build(inputs: Inputs, side: Side) -> Build:
-    round_, base = inputs.round, inputs.base
-    return Build(
-        side,
-        round_.number,
-        round_.model(side),
-        inputs.settings.index_by,
-        parent=None if base is None else (base.queries if side == "query" else base.items),
-    )
 
 
 def build_snapshot(workspace: Workspace, build: Build, barrier: Path | None = None) -> Snapshot:

@@ -135,7 +135,9 @@ class Baselines:
         return {"bm25": self.bm25, **{pair.name: pair.figures for pair in pairs}}
 
     def of(self, name: str) -> Contender | None:
-        """`distilled` by its name, else `statistical`."""
+        """`distilled` by its name; `statistical` for any other pair too, since it may serve as what
+        that pair is judged beside.
+        """
         return self.distilled if name == DISTILLED else self.statistical
 
 
@@ -268,8 +270,8 @@ def publish_pair(
     held_out: Contender | None = None,
 ) -> None:
     """Push both snapshots of a pair, verify them, and let it serve; gate and errors are those of
-    `indexers.release.release`. `held_out` is the same pair fitted without the dev labels: its dev
-    F1 is used for a pair that has learned them.
+    `indexers.release.release`. `held_out` is a pair fitted without the dev labels: its dev F1
+    is used for a pair that has learned them, the published one or the one that serves.
     """
     release(
         workspace,
@@ -302,13 +304,11 @@ ROUND_MEASURES = {
 """Figure of a round's pair -> its heading."""
 
 
-def rounds_table(
-    run: Run, choice: Choice | None = None, serves: str = "", beside: Baselines | None = None
-) -> Table:
+def rounds_table(run: Run, choice: Choice | None = None, serves: str = "") -> Table:
     """A row for each round and split of a run, beside bm25, `statistical` and `distilled` if they
     are measured, with the chosen pair and the one that serves.
     """
-    beside = beside or known_baselines(run)
+    beside = known_baselines(run)
     known = beside.rows() if beside else {}
     pairs: list[tuple[str, Any, str]] = [(name, figures, "") for name, figures in known.items()]
     for done in run.rows():

@@ -22,7 +22,7 @@ from cogr.prompts import chat
 from cogr.records import Entity, Side, self_text
 from cogr.rewards import Reward, World, load_reward
 from indexers.generators.model_folders import encode
-from trainers.training.building import keywords_of, prompts_of
+from trainers.training.building import keywords_of
 from trainers.training.checkpoints import (
     TrainedModel,
     as_callback,
@@ -51,7 +51,8 @@ def prepare_grpo(inputs: Inputs, side: Side) -> tuple[Any, StepLog]:
     own = settings.query if side == "query" else settings.item
     items: Sequence[Entity] = inputs.workspace.dataset.items
     entities = items if side == "item" else inputs.train
-    prompts, base = prompts_of(inputs.workspace, side, entities), base_folder(inputs.run, model)
+    prompts = [*map(inputs.workspace.prompter(side), entities)]
+    base = base_folder(inputs.run, model)
     seed = settings.seed + inputs.round.number
     set_up(seed)
     tokenizer = trainable_tokenizer(base)

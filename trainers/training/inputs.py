@@ -20,7 +20,7 @@ from cogr.settings.training import TrainingSettings
 from cogr.snapshots import Snapshot, open_snapshot
 from indexers.backends.memory import mirror_of
 from indexers.workspace import Workspace
-from trainers.training.rounds import Round, Run, State
+from trainers.training.rounds import Round, Run
 from trainers.word_model import WordModel
 
 
@@ -39,12 +39,6 @@ class Inputs:
     base: Round | None
     say: Say
     retries: int = 0
-
-    @classmethod
-    def of(cls, workspace: Workspace, run: Run, state: State, say: Say, retries: int) -> Inputs:
-        """The inputs of a state's round under way."""
-        assert state.unfinished is not None
-        return cls(workspace, run, state.unfinished, state.base, say, retries)
 
     @property
     def settings(self) -> TrainingSettings:

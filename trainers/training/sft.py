@@ -20,13 +20,7 @@ from cogr.store import as_json
 from indexers.generators.model_folders import context_length, digest, resolve_model
 from trainers.tiny import catalogue_texts, tiny_model
 from trainers.training import ranks
-from trainers.training.building import (
-    Build,
-    build_snapshot,
-    prompts_of,
-    sft_example,
-    write_share,
-)
+from trainers.training.building import Build, build_snapshot, sft_example, write_share
 from trainers.training.checkpoints import (
     TrainedModel,
     as_callback,
@@ -160,7 +154,7 @@ def train_sft(inputs: Inputs, side: Side) -> Wrote:
     if side == "query":
         every = [*inputs.train, *inputs.invented]
     entities = [entity for entity in every if entity.id in wanted]
-    prompts = prompts_of(inputs.workspace, side, entities)
+    prompts = [*map(inputs.workspace.prompter(side), entities)]
     targets = [wanted[entity.id] for entity in entities]
     trained = run_sft(
         base_folder(inputs.run, inputs.round.output("targets")),

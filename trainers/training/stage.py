@@ -209,10 +209,11 @@ def do_next(workspace: Workspace, run: Run, retries: int) -> None:
     """Say which stage is next, do it, and put it into the state."""
     state = run.state()
     say = logs.say if ranks.is_first() else lambda _: None  # Each message appears once.
-    assert state.unfinished is not None
-    name = state.unfinished.next_stage
+    round_ = state.unfinished
+    assert round_ is not None
+    name = round_.next_stage
     assert name is not None
-    inputs = Inputs.of(with_dev(workspace), run, state, say, retries)
+    inputs = Inputs(with_dev(workspace), run, round_, state.base, say, retries)
     if not ranks.is_first():
         if name in SHARED:
             WORK[name](inputs)

@@ -60,7 +60,7 @@ def counted(tmp_path: Path) -> Counted:
 
 
 def read(*paths: Path, **rules: Any) -> ClickCounts:
-    return read_click_counts(paths, ClickRules(half_life=FOREVER, **rules), QueryFilter().keys)
+    return read_click_counts(paths, ClickRules(half_life=FOREVER, **rules), QueryFilter())
 
 
 def clicked(click_counts: ClickCounts) -> dict[tuple[str, str, int], tuple[float, float]]:
@@ -167,7 +167,7 @@ def test_a_conversion_without_a_query_belongs_to_the_last_click_on_the_item(
 def test_old_visits_count_less(tmp_path: Path) -> None:
     two = [search(f"{days}", hits=["a"], time=START + days * DAY) for days in (0, 90)]
     log = write_jsonl(tmp_path / "log.ndjson", two)
-    found = read_click_counts([log], ClickRules(), QueryFilter().keys)
+    found = read_click_counts([log], ClickRules(), QueryFilter())
     assert found.asked.visits.tolist() == [1.5]
     assert found.shown.raw.tolist() == [2]
 
