@@ -18,7 +18,7 @@ import socket
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -320,6 +320,11 @@ def _first_line(error: BaseException) -> str:
 def as_json(value: Any) -> bytes:
     """The content of a JSON file."""
     return json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True).encode()
+
+
+def as_line(record: Mapping[str, Any]) -> bytes:
+    """A line of a file of JSON lines."""
+    return json.dumps(record, ensure_ascii=False).encode() + b"\n"
 
 
 def process_name(doing: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from cogr.datasets.judgements import BEIR, QUEPID
 from cogr.errors import DataError
 from cogr.records import Dataset, Query, Split
 from cogr.snapshots import Snapshot
-from cogr.store import replacing
+from cogr.store import as_line, replacing
 from indexers.backends import Hit
 from indexers.search import Searcher
 
@@ -28,7 +27,7 @@ def export_keywords(snapshot: Snapshot, to: Path) -> None:
             more = {"weights": row.weights, "confidence": row.confidence, "fields": row.fields}
             there = {name: value for name, value in more.items() if value not in (None, (), {})}
             line = {**record, "keywords": row.keywords, **there}
-            file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            file.write(as_line(line))
 
 
 def queries_of(dataset: Dataset, split: Split | None) -> list[Query]:

@@ -10,7 +10,6 @@ has already gets the new grade. Importing the same again changes nothing.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +33,7 @@ from cogr.datasets.reading import Place, find, json_records, lines
 from cogr.errors import DataError, ServiceError
 from cogr.keywords import query_key
 from cogr.records import Query
-from cogr.store import replacing, storage_errors
+from cogr.store import as_line, replacing, storage_errors
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.search import lost_shards
 
@@ -107,7 +106,7 @@ def copy_records(
         ):
             if keeps(record):
                 line = {name: value for name, value in record.items() if name != "_id"}
-                file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+                file.write(as_line(line))
                 written += 1
     return written
 
@@ -199,7 +198,7 @@ def _item_line(
     if updated is not None and target.updated:
         values[target.updated] = updated.isoformat().replace("+00:00", "Z")
     values |= {target.fields.get(name, name): value for name, value in item.fields.items()}
-    return json.dumps(values, ensure_ascii=False).encode() + b"\n"
+    return as_line(values)
 
 
 def save_queries(path: Path, queries: Sequence[Query]) -> int:
@@ -212,7 +211,7 @@ def save_queries(path: Path, queries: Sequence[Query]) -> int:
     new = [{"id": one.id, "text": one.text} for one in queries if one.id not in records]
     if new:
         with replacing(path) as file:
-            file.write(_lines([*records.values(), *new]))
+            file.writelines(map(as_line, [*records.values(), *new]))
     return len(new)
 
 
@@ -266,7 +265,7 @@ def import_labels(
         folder.mkdir(parents=True, exist_ok=True)
     for name, records in (("queries", queries.records.values()), ("labels", labels)):
         with replacing(folder / f"{name}.jsonl") as file:
-            file.write(_lines(records))
+            file.writelines(map(as_line, records))
     return result
 
 
@@ -334,7 +333,3 @@ def _joined(
 def _records(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
     file_there = find(path.parent, path.name)
     return json_records(file_there) if file_there else iter(())
-
-
-def _lines(records: Iterable[Mapping[str, Any]]) -> bytes:
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()

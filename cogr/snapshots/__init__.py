@@ -29,7 +29,7 @@ from cogr.errors import SnapshotError
 from cogr.keywords import NORMALISER, query_key, self_keyword, with_self
 from cogr.mapped import SortedStrings, Strings, StringsSpool
 from cogr.records import FieldType, FieldValue, Side, fields_of
-from cogr.store import Store, sha256_of
+from cogr.store import Store, as_line, sha256_of
 
 _FORMAT = 1
 ID = re.compile(r"(?:item|query)-r\d{3,}-[0-9a-f]{12}")
@@ -445,11 +445,8 @@ def damaged_snapshots(store: Store) -> dict[str, str]:
 
 def write_set_aside(store: Store, snapshot_id: str, set_aside: Mapping[str, str]) -> None:
     """Write the file of a snapshot: id -> reason, in this order."""
-    lines = (
-        json.dumps({"id": id_, "reason": reason}, ensure_ascii=False)
-        for id_, reason in set_aside.items()
-    )
-    store.write(_set_aside_path(snapshot_id), "".join(line + "\n" for line in lines).encode())
+    lines = (as_line({"id": id_, "reason": reason}) for id_, reason in set_aside.items())
+    store.write(_set_aside_path(snapshot_id), b"".join(lines))
 
 
 def read_set_aside(store: Store, snapshot_id: str) -> dict[str, str]:

@@ -33,7 +33,7 @@ from cogr.datasets.access_logs import AccessLog
 from cogr.errors import DataError
 from cogr.keywords import query_key
 from cogr.privacy import QueryFilter
-from cogr.store import Store
+from cogr.store import Store, as_line
 from trainers.labels import LEVELS, RELEVANT
 from trainers.labels.events import ClickCounts, ClickRules, Shown, read_click_counts
 
@@ -244,7 +244,7 @@ def write_rows(store: Store, name: str, rows: Iterable[Mapping[str, Any]]) -> No
     """Write records as a file of JSON lines. Raises StorageError."""
     with store.replacing(name) as file:
         for row in rows:
-            file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+            file.write(as_line(row))
 
 
 def configuration(folder: Path) -> str:
