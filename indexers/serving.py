@@ -14,13 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cogr.records import ProgressBar, Side
-from cogr.snapshots import (
-    Manifest,
-    damaged_snapshots,
-    list_snapshots,
-    open_snapshot,
-    side_of,
-)
+from cogr.snapshots import Manifest, open_snapshot, side_of, surveyed
 from indexers.backends import Listed, Pair
 from indexers.release import order
 from indexers.release.external import ForeignIndex
@@ -145,8 +139,9 @@ def listing(workspace: Workspace) -> tuple[dict[str, Any], list[dict[str, Any]]]
     """
     backend, store, history = workspace.backend, workspace.store, published(workspace)
     pair, into = with_flaws(backend.pair(counted=True), history), workspace.settings.serving.into
-    pushed, damaged = {entry.snapshot: entry for entry in backend.list()}, damaged_snapshots(store)
-    stored = {one.id: one for one in list_snapshots(store) if one.id not in damaged}
+    pushed = {entry.snapshot: entry for entry in backend.list()}
+    manifests, damaged = surveyed(store)
+    stored = {one.id: one for one in manifests if one.id not in damaged}
     serving: dict[str, Any] = {
         "index": into.index or (pair.item.index if pair.item else ""),
         "field": into.field if into.index else "",

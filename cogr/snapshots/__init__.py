@@ -15,7 +15,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import IO, Any, Protocol
@@ -128,7 +128,7 @@ def folders(store: Store) -> list[str]:
 
 
 def list_snapshots(store: Store, side: Side | None = None) -> list[Manifest]:
-    """The sound manifests of the store's snapshots, oldest first; `damaged_snapshots` finds the
+    """The manifests of the store's snapshots that can be read, oldest first; `surveyed` finds the
     others.
     """
     manifests = []
@@ -137,8 +137,11 @@ def list_snapshots(store: Store, side: Side | None = None) -> list[Manifest]:
             manifests.append(read_manifest(store, id_))
         except SnapshotError as error:
             log.info("%s", error)
-    manifests.sort(key=lambda manifest: (manifest.created, manifest.id))
-    return [manifest for manifest in manifests if side in (None, manifest.side)]
+    return [manifest for manifest in _by_age(manifests) if side in (None, manifest.side)]
+
+
+def _by_age(manifests: Iterable[Manifest]) -> list[Manifest]:
+    return sorted(manifests, key=lambda manifest: (manifest.created, manifest.id))
 
 
 def read_manifest(store: Store, snapshot_id: str) -> Manifest:
@@ -427,20 +430,21 @@ def _verify_file(snapshot: Snapshot) -> None:
         )
 
 
-def damaged_snapshots(store: Store) -> dict[str, str]:
-    """Id -> what is wrong, of the snapshots that can't be opened.
+def surveyed(store: Store) -> tuple[list[Manifest], dict[str, str]]:
+    """The manifests of `list_snapshots`; and id -> what is wrong, of the snapshots that can't be
+    opened, which may be in both.
 
     On a local store every file is also read and its sha256 compared, about a gigabyte a second.
     """
-    damage = {}
+    manifests, damage = [], {}
     for id_ in folders(store):
         try:
-            manifest = read_manifest(store, id_)
+            manifests.append(read_manifest(store, id_))
             if store.is_local:
-                _verify_file(Snapshot(manifest, store))
+                _verify_file(Snapshot(manifests[-1], store))
         except SnapshotError as error:
             damage[id_] = str(error)
-    return damage
+    return _by_age(manifests), damage
 
 
 def write_set_aside(store: Store, snapshot_id: str, set_aside: Mapping[str, str]) -> None:

@@ -15,14 +15,7 @@ from dataclasses import dataclass
 
 from cogr.errors import LockedError, SnapshotError
 from cogr.records import SIDES, Say, Side
-from cogr.snapshots import (
-    ID,
-    Manifest,
-    damaged_snapshots,
-    folders,
-    list_snapshots,
-    side_of,
-)
+from cogr.snapshots import ID, Manifest, folders, side_of, surveyed
 from cogr.snapshots.texts import TEXTS, files_of
 from cogr.store import Store
 from indexers.backends import Backend
@@ -137,10 +130,11 @@ def prune(
 def _found(store: Store, backend: Backend, keep: int, *, files: bool) -> Pruned:
     used = named_by(store, backend)
     pushed = {entry.snapshot for entry in backend.list()}
-    damaged = damaged_snapshots(store)
-    old = [id_ for side in SIDES for id_ in _old(store, side, damaged, keep)]
+    manifests, damaged = surveyed(store)
+    whole = [one.id for one in manifests if one.id not in damaged]
+    old = [id_ for side in SIDES for id_ in _old([*damaged, *whole], side, keep)]
     going = [id_ for id_ in old if id_ not in used]
-    staying = [one for one in list_snapshots(store) if one.id not in going]
+    staying = [one for one in manifests if one.id not in going]
     return Pruned(
         [id_ for id_ in going if id_ in pushed],
         [*going, *_halves(store, used)] if files else [],
@@ -202,7 +196,6 @@ def _remove_folder(store: Store, folder: str, check: Callable[[], None]) -> None
     store.remove(folder)
 
 
-def _old(store: Store, side: Side, damaged: Mapping[str, str], keep: int) -> list[str]:
-    broken = [id_ for id_ in damaged if side_of(id_) == side]
-    ids = [*broken, *(m.id for m in list_snapshots(store, side) if m.id not in damaged)]
+def _old(oldest_first: Sequence[str], side: Side, keep: int) -> list[str]:
+    ids = [id_ for id_ in oldest_first if side_of(id_) == side]
     return ids[: max(0, len(ids) - keep)]
