@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cogr.errors import ServiceError, SettingsError
+from cogr.keywords import parse
 from cogr.prompts import Prompter
 from cogr.records import Query
 from cogr.settings.indexing import kind_of
@@ -53,7 +54,7 @@ class LiveModel:
         failed, and might not the next time.
         """
         if isinstance(answer, Completion):
-            row = query_row(answer, Query(answer.id, text), self.k_max)
+            row = query_row(answer, Query(answer.id, text), parse(answer.text), self.k_max)
             return row if row.keywords or self.generator.reads == "entity" else None
         if answer is not None and not answer.permanent:
             raise ServiceError(f"The generator {self.kind} failed: {answer.reason}.")

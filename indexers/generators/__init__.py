@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cogr.errors import GeneratorError, require
-from cogr.keywords import cut_to_budget, parse, self_keyword
+from cogr.keywords import cut_to_budget, self_keyword
 from cogr.prompts import Prompt
 from cogr.records import Dataset, Entity, Query, Side
 from cogr.settings.indexing import kind_of
@@ -151,10 +151,12 @@ def batched(things: Iterable[_T], size: int) -> Iterator[list[_T]]:
         yield batch
 
 
-def query_row(answer: Completion, query: Query, k_max: int) -> Row:
-    """The row that a generator wrote for a query, at most `k_max` keywords."""
+def query_row(answer: Completion, query: Query, parsed: Sequence[str], k_max: int) -> Row:
+    """The row that a generator wrote for a query, at most `k_max` of the keywords that were parsed
+    from the answer.
+    """
     own = self_keyword(query.text)
-    words = cut_to_budget((word for word in parse(answer.text) if word != own), k_max)
+    words = cut_to_budget((word for word in parsed if word != own), k_max)
     weights = tuple(rounded(answer.weights.get(word, 1.0)) for word in (*words, own))
     return Row(
         query.id,

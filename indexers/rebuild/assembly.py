@@ -204,7 +204,7 @@ class _Assembly:
             self.set_aside[entity.id] = f"no keywords in the output{why}"
         self.cut_to_budget += len(keywords) > k_max
         if isinstance(entity, Query):
-            return query_row(answer, entity, k_max)
+            return query_row(answer, entity, parsed, k_max)
         return Row(entity.id, text, cut_to_budget(keywords, k_max), fields, own=own)
 
     def _why(self, id_: str) -> str:
