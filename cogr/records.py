@@ -144,6 +144,10 @@ class Dataset:
             )
         return queries
 
+    def never_judged(self, items: Iterable[str]) -> frozenset[str]:
+        """Those of the items that no query has a label of."""
+        return frozenset(items).difference(*self.relevant.values(), *self.judged.values())
+
     def entities(self, side: Side) -> Sequence[Entity]:
         """The entities of one side: every item, or the queries of every split and the unlabelled
         ones.

@@ -280,8 +280,8 @@ def _younger(dataset: Dataset, lineage: Mapping[str, Any]) -> frozenset[str]:
     made = time_field(lineage, key, Place(LINEAGE, 1))
     if made is None:
         return frozenset()
-    later = {id_ for id_, time in dataset.updated.get("item", {}).items() if time > made}
-    return frozenset(later.difference(*dataset.relevant.values(), *dataset.judged.values()))
+    updated = dataset.updated.get("item", {})
+    return dataset.never_judged(id_ for id_, time in updated.items() if time > made)
 
 
 def _find_loader(name: str) -> Loader:

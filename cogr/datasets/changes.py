@@ -61,13 +61,14 @@ class Changes:
         changed = replace(
             dataset,
             items=self._items(dataset) if of_items else dataset.items,
-            new=(dataset.new | self.upserts.keys()) - gone if of_items else dataset.new,
             queries=queries,
             relevant=relevant,
             judged=judged,
             unlabelled=tuple(query for id_, query in every.items() if id_ not in relevant),
         )
-        return replace(changed, dataset_hash=content_hash(changed))
+        new = (dataset.new | self.upserts.keys()) - gone if of_items else dataset.new
+        # A known item whose text changed is one that the labels know.
+        return replace(changed, new=changed.never_judged(new), dataset_hash=content_hash(changed))
 
     def _items(self, dataset: Dataset) -> Items:
         # Changed items keep their position, new ones come last.

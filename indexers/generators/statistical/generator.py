@@ -482,9 +482,7 @@ def new_ids(dataset: Dataset, store: Store) -> frozenset[str]:
             continue  # Gone, of another version, or damaged: it says nothing.
         if {pair for pair in known if pair[1] in ids} == labels:
             added |= (ids - before) | new
-    return dataset.new | (added & ids).difference(
-        *dataset.relevant.values(), *dataset.judged.values()
-    )
+    return dataset.new | dataset.never_judged(added & ids)
 
 
 def _digest(values: Any) -> str:

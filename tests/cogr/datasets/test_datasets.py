@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -19,10 +20,11 @@ import pytest
 
 from cogr.datasets import load_dataset
 from cogr.datasets.builder import Builder, DatasetOptions, cluster_key
+from cogr.datasets.changes import Changes
 from cogr.datasets.reading import Place
 from cogr.errors import DataError, MissingExtraError, ServiceError, SettingsError
 from cogr.records import SPLITS, Item
-from tests.shops import sizes, write_beir, write_data
+from tests.shops import sizes, training_shop, write_beir, write_data
 
 ITEMS = [
     {"id": f"i{n}", "title": f"Title {n}", "text": f"Text of item {n}, größer als {n - 1}."}
@@ -227,6 +229,14 @@ def test_items_younger_than_the_labels_are_new(tmp_path: Path, lineage: str, new
     (folder / "lineage.json").write_text('{"to": "yesterday"}')
     with pytest.raises(DataError, match=r"lineage\.json, line 1: .*'yesterday'"):
         load_dataset("jsonl", folder)
+
+
+def test_a_changed_item_is_new_where_no_label_knows_it() -> None:
+    shop = training_shop([Item(id_, "Title") for id_ in "abc"], {"q": ("sofa", ["a"])})
+    shop = replace(shop, judged={"q": {"a": 1, "b": 0}})
+    changed = {id_: Item(id_, "Another title") for id_ in "abcd"}
+    assert Changes("item", changed, frozenset()).applied_to(shop).new == {"c", "d"}
+    assert Changes("item", changed, frozenset("c")).applied_to(shop).new == {"d"}
 
 
 # Splits by a hash: new queries move no old one, and near-equal queries stay together
