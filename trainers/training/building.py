@@ -25,7 +25,7 @@ from cogr.keywords import parse
 from cogr.prompts import Prompt
 from cogr.records import Side
 from cogr.rewards import Reference, World
-from cogr.snapshots import Snapshot
+from cogr.snapshots import Snapshot, read_set_aside, write_set_aside
 from cogr.snapshots.writing import write_snapshot
 from indexers.generators import make_generator
 from indexers.generators.model_folders import encode
@@ -188,13 +188,19 @@ def accept(train: World, new: _Sets, *, everything: bool = False) -> Acceptance:
 
 
 def accept_items(inputs: Inputs) -> Wrote:
-    """The round's item snapshot: accepted new sets, and the old sets of all other items."""
+    """The round's item snapshot: accepted new sets, and the old sets of all other items. Set aside
+    are those that are without keywords then.
+    """
+    store = inputs.workspace.store
     old = inputs.snapshot(inputs.before.items)
     new = inputs.snapshot(inputs.round.output("index-item"))
     train = inputs.world(inputs.mirror(old.id), inputs.mirror(inputs.round.queries))
     kept = old.by_id
     moved = {row.id: row.keywords for row in new.rows() if row.keywords != kept[row.id].keywords}
     chosen = accept(train, moved, everything=inputs.settings.rules == "paper")
+    sets = {**{id_: row.keywords for id_, row in kept.items()}, **chosen.accepted}
+    reasons = read_set_aside(store, old.id) | read_set_aside(store, new.id)
+    set_aside = {id_: reason for id_, reason in reasons.items() if not sets[id_]}
     queries = sum(train.query_weights.values())
     notes = {
         "moved": len(moved),
@@ -202,13 +208,14 @@ def accept_items(inputs: Inputs) -> Wrote:
         "train_f_before": round(chosen.before / queries, 6),
         "realised": round(chosen.realised / queries, 6),
     }
-    rows = (
-        replace(row, keywords=tuple(chosen.accepted.get(row.id, kept[row.id].keywords)))
-        for row in new.rows()
-    )
+    rows = (replace(row, keywords=tuple(sets[row.id])) for row in new.rows())
     lineage = {key: value for key, value in new.manifest.notes.items() if key == "lineage"}
     provenance = new.manifest.provenance(
-        parent=old.id, notes={"generated": new.id, **lineage, **notes}
+        parent=old.id,
+        set_aside=len(set_aside),
+        notes={"generated": new.id, **lineage, **notes},
     )
-    written = write_snapshot(inputs.workspace.store, "item", rows, provenance, new.manifest.fields)
+    written = write_snapshot(store, "item", rows, provenance, new.manifest.fields)
+    if set_aside:
+        write_set_aside(store, written.id, set_aside)
     return Wrote(written.id, {**notes, **snapshot_counts(written)})

@@ -18,6 +18,7 @@ from cogr.matching.mirror import Mirror
 from cogr.records import Query
 from cogr.rewards import Reference, World, query_reward
 from cogr.settings.training import QueryGrpoSettings, RolloutSettings, RulesName, TrainingSettings
+from cogr.snapshots import Row, open_snapshot, read_set_aside, write_set_aside
 from cogr.store import as_json
 from indexers.generators.model_folders import digest
 from indexers.workspace import Workspace
@@ -25,13 +26,16 @@ from tests.shops import (
     COLOURS,
     THINGS,
     colour_shop,
+    frozen,
     read_jsonl,
     write_jsonl,
     write_sample_part,
+    write_shop,
 )
-from trainers.training.building import Build, accept, build_snapshot
+from trainers.training.building import Build, accept, accept_items, build_snapshot
 from trainers.training.checkpoints import base_folder, save_model
 from trainers.training.grpo import CompletionScorer
+from trainers.training.inputs import Inputs
 from trainers.training.rounds import (
     ROUND_STAGES,
     SFT_STAGES,
@@ -112,6 +116,29 @@ def test_acceptance_refuses_what_pays_alone_and_not_together() -> None:
     found = accept(world, {"a": ["blue", "red"], "b": ["blue", "green"]})
     assert found.accepted == {"a": ["blue", "red"]}
     assert found.realised == pytest.approx(2 / 3 - 1 / 3)
+
+
+def test_items_that_end_without_keywords_are_noted_as_set_aside(tmp_path: Path) -> None:
+    titles = {"a": "Sofa", "b": "Lamp", "c": "Desk", "d": "Chair"}
+    items = [{"id": id_, "title": title} for id_, title in titles.items()]
+    queries = [{"id": "q", "text": "couch", "split": "train"}]
+    config = write_shop(tmp_path, items, queries, [{"query": "q", "item": "a", "grade": 1}])
+    workspace = Workspace.open(config)
+
+    def written(number: int, **sets: tuple[str, ...]) -> str:
+        rows = [Row(id_, titles[id_], words) for id_, words in sets.items()]
+        return frozen(workspace.store, "item", rows, number).id
+
+    old = written(0, a=("couch",), b=("light",), c=(), d=())
+    new = written(1, a=(), b=(), c=(), d=("couch",))
+    asked = frozen(workspace.store, "query", [Row("q", "couch", ())], 1).id
+    for snapshot, ids in ((old, "cd"), (new, "abc")):
+        write_set_aside(workspace.store, snapshot, dict.fromkeys(ids, "no keywords in the output"))
+    base = Round(number=0, stages=(record("index-item", old),))
+    now = Round(number=1, stages=(record("index-item", new), record("index-query", asked)))
+    accepted = accept_items(Inputs(workspace, create(workspace), now, base, print)).output
+    assert read_set_aside(workspace.store, accepted).keys() == {*"bcd"}
+    assert open_snapshot(workspace.store, accepted).manifest.set_aside == 3
 
 
 def test_query_targets_are_the_most_frequent_keywords_and_rarer_ones_first_among_equals() -> None:
