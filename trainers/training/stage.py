@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from cogr.errors import INTERRUPTED, CogrError, LockedError
 from cogr.records import SIDES, Side
@@ -81,8 +81,13 @@ class StageFailure:
 
 @dataclass(frozen=True)
 class Launcher:
-    """Starts processes of stages with the configuration that this command was given."""
+    """Starts processes of stages with the configuration that this command was given.
 
+    Attributes:
+        counts_stages: whether their durations are in this process's metrics when they are done.
+    """
+
+    counts_stages: ClassVar[bool] = False
     config: Path | None
     overrides: Sequence[str]
 
@@ -127,6 +132,8 @@ class InThisProcess(Launcher):
     """Does stages in this process: imports of PyTorch and TRL take longer than a round of a very
     small model. Without a GPU, and one process alone.
     """
+
+    counts_stages: ClassVar[bool] = True
 
     def run(self, run: Run, retries: int = 0, *_: Any) -> int:
         """Do the stages; returns their exit status. What they print goes to standard error."""

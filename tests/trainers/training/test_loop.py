@@ -21,6 +21,7 @@ from cogr.settings.training import QueryGrpoSettings, RolloutSettings, RulesName
 from cogr.snapshots import Row, open_snapshot, read_set_aside, write_set_aside
 from cogr.store import as_json
 from indexers.generators.model_folders import digest
+from indexers.telemetry.prometheus import REGISTRY
 from indexers.workspace import Workspace
 from tests.shops import (
     COLOURS,
@@ -32,8 +33,10 @@ from tests.shops import (
     write_sample_part,
     write_shop,
 )
+from tests.trainers.report_worlds import Told
 from trainers.training.building import Build, accept, accept_items, build_snapshot
 from trainers.training.checkpoints import base_folder, save_model
+from trainers.training.driver import Driver
 from trainers.training.grpo import CompletionScorer
 from trainers.training.inputs import Inputs
 from trainers.training.rounds import (
@@ -48,7 +51,7 @@ from trainers.training.rounds import (
     verdict,
 )
 from trainers.training.sft import query_targets, read_targets
-from trainers.training.stage import one_start_a_round
+from trainers.training.stage import InThisProcess, Launcher, one_start_a_round
 from trainers.training.trainer_config import check_settings, grpo_step, sft_step
 from trainers.word_model import WordModel
 
@@ -151,6 +154,20 @@ def test_query_targets_are_the_most_frequent_keywords_and_rarer_ones_first_among
 
 def record(name: str, output: str = "x", **notes: object) -> StageRecord:
     return StageRecord(name=name, output=output, seconds=1.0, notes=notes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("launcher", [Launcher, InThisProcess])
+def test_a_stage_is_counted_once_wherever_it_runs(tmp_path: Path, launcher: type[Launcher]) -> None:
+    def counted() -> float:
+        name, labels = "cogr_stage_duration_seconds_count", {"side": "pair", "stage": "evaluate"}
+        return REGISTRY.get_sample_value(name, labels) or 0
+
+    told = Told(tmp_path)
+    done, before = told.add(0), counted()
+    told.run.save(State(rounds=(Round(number=0, stages=done.stages[:-1]),)))
+    Driver(told.workspace, told.run, launcher(told.config, ()), print).reach(0)
+    assert told.run.state().rounds_done == 0
+    assert counted() - before == 1
 
 
 def test_a_state_goes_through_the_stages_and_starts_over_from_the_last_accepted_round() -> None:
