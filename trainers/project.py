@@ -103,7 +103,7 @@ def evaluated(result: Evaluation, beside: Sequence[Mapping[str, Any]], told: str
         [{name: row[name] for name in ("name", *measures_of("evaluate"))} for row in every],
         [
             f"p, r and f1 are of the whole retrieved set{sets}.",
-            f"The others are of the whole ranking, also BM25's; gains in nDCG are {gains}.",
+            f"All other figures are of the whole ranking, for BM25 too; gains in nDCG are {gains}.",
             f"{result.item_snapshot} has {result.keywords_per_item:.1f} keywords an item, "
             f"{result.query_snapshot} has {result.keywords_per_query:.1f} a query.",
             *([f"By the fit: {told}."] if told else []),

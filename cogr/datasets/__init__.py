@@ -304,9 +304,9 @@ def _loaded(plugin: EntryPoint, name: str) -> Loader:
         made: Callable[[str], Loader] = plugin.load()
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"The loader {name} is in {plugin.module}, which is not installed. That of a published "
-            "data set is part of the repository: run in a clone that is installed with "
-            "pip install -e, or convert the data to beir or jsonl."
+            f"The loader {name} is in {plugin.module}, which is not installed. Loaders of "
+            "published data sets are in the repository only: run in a clone installed by pip "
+            "install -e ., or convert the data to beir or jsonl."
         ) from error
     return made(name)
 

@@ -21,7 +21,8 @@ from cogr.datasets.reading import Place, lines
 from cogr.errors import DataError, SettingsError
 from cogr.keywords import query_key
 
-# A virtual host may stand before the client, and what a balancer was sent by behind the agent.
+# A virtual host may stand before the client, and X-Forwarded-For, as a balancer logs it, after the
+# agent.
 _REQUEST = re.compile(
     r"(?:[\w.-]+(?::\d+)? (?=\S*[.:]\S* \S+ \S+ \[))?"
     r'(?P<client>\S+) [^"[]*\[(?P<time>[^]]+)\] "(?P<request>[^"]*)"'
@@ -52,7 +53,7 @@ def is_request(line: str) -> bool:
 
 @dataclass(frozen=True)
 class AccessLog:
-    """How the log of a web server (common or combined format) tells searches and clicks.
+    """How to find searches and clicks in a web server's log (common or combined format, or JSON).
 
     A search is a request with the parameter. A click is one for the path of an item; it belongs to
     the search in its own URL or its referrer, otherwise to the client's last one, at most half an
@@ -154,8 +155,8 @@ def _requests_of_people(path: Path) -> Iterator[tuple[str, datetime, str, str]]:
 
 
 def _client(request: Mapping[str, Any] | re.Match[str]) -> str:
-    """The address that asked. Behind a balancer the last public one that it was sent: those before
-    are what the sender claims.
+    """The address that asked. Behind a balancer: the last public address of X-Forwarded-For, since
+    a client can forge the earlier ones.
     """
     known = []
     for part in (request["forwarded"] or "").split(",")[::-1]:

@@ -233,7 +233,7 @@ class Builder:
             self._updated["item"][id] = updated
 
     def has_fields(self, names: Iterable[str], items: int | None = None) -> None:
-        """Note which fields the next item has, or so many items.
+        """Count the fields of one more item, or of `items` items.
 
         `build` counts the fields that nothing reads, and refuses a setting that names a field
         which no item has.

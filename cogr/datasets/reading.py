@@ -227,7 +227,9 @@ class Sheet:
         if column in self.header:
             return
         shown = ", ".join(name for name in self.header if name)
-        advice = f"set {setting} to the one that is meant" if setting else "call one so"
+        advice = f"set {setting} to the one that is meant"
+        if not setting:
+            advice = "rename one of the columns to it"
         raise DataError(
             f"{self.path}, line 1: the header has no column {column!r}; {advice}"
             f"{nearest(column, self.header)} (there are: {shown:.300})."

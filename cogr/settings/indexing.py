@@ -67,7 +67,9 @@ class DatasetSettings(SettingsTable):
     )
     columns: ColumnSettings = Field(default_factory=ColumnSettings)
     encoding: str = Field(
-        "", description="Of every text file that is read, such as cp1250; UTF-8 or cp1252 if empty"
+        "",
+        description="Encoding of text files other than JSON, such as cp1250; if empty, UTF-8 or "
+        "cp1252 is detected",
     )
 
     _is_path = field_validator("path")(usable_path)
@@ -218,8 +220,8 @@ class StatisticalSettings(SettingsTable):
     judge: JudgeName | None = Field(
         None,
         description=(
-            "A generator whose model, generator.model, is asked whether items near the ranker's "
-            "cut answer a query"
+            "Generator that runs generator.model as a judge: it is asked whether items near the "
+            "ranker's cut answer the query"
         ),
     )
 

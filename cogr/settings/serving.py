@@ -29,8 +29,8 @@ class PublishSettings(SettingsTable):
         0.01,
         ge=0,
         le=1,
-        description="How much F1 may fall, on dev queries or else on test queries, and lie below "
-        "that of text search; 1: no gate",
+        description="Largest accepted loss of F1, beside what serves and beside text search, on "
+        "dev queries (else test queries); 1: no gate",
     )
     rules: str | None = Field(
         None,
@@ -112,7 +112,8 @@ class IntoSettings(SettingsTable):
     field: str = Field(
         "cogr_keywords",
         pattern=r"^[a-z][a-z0-9_]*$",
-        description="Name of the keyword field, and prefix of those of snapshots",
+        description="Name of the keyword field, an alias; each snapshot has a field "
+        "FIELD_rNNN_HASH",
     )
     id_field: str = Field(
         "_id", min_length=1, description="The documents' field that holds the item's id: sku"

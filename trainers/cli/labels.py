@@ -62,9 +62,7 @@ def from_clicks(
     k: Annotated[
         int, Option(min=0, help="Leave out queries asked by fewer clients than this.")
     ] = 5,
-    min_impressions: Annotated[
-        int, Option(min=1, help="Least number of visits with the pair.")
-    ] = 10,
+    min_impressions: Annotated[int, Option(min=1, help="Fewest visits that showed the pair.")] = 10,
     min_confidence: Annotated[
         float, Option(min=0.5, max=1, help="Least confidence that a label is right.")
     ] = 0.7,

@@ -299,7 +299,7 @@ _FREE = frozenset(
         "training.rollouts.by",
     }
 )
-"""Settings without influence on what is learned: places of data, memory of a step."""
+"""Settings that don't change what is learned: where data lie, how a step is computed."""
 
 
 def frozen_settings(settings: Settings) -> dict[str, Any]:

@@ -54,7 +54,9 @@ class StepLog(ExitStack):
         self._advance: Advance = lambda _: None
 
     def begins(self, steps: int, before: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Training begins, of so many steps, after those whose figures are given."""
+        """Begin a training of `steps` steps; `before` are the figures of steps done before a
+        resume.
+        """
         self._window = max(MIN_WINDOW, steps // 5)
         if ranks.is_first():
             self._path.parent.mkdir(parents=True, exist_ok=True)
