@@ -230,7 +230,6 @@ def do_next(workspace: Workspace, run: Run, retries: int) -> None:
     started = time.monotonic()
     with recorded(name, stage_side(name)):
         wrote = WORK[name](inputs)
-    gc.collect()  # A trainer is part of a reference cycle, so only this frees its model.
     seconds = round(time.monotonic() - started, 2)
     record = StageRecord(name=name, output=wrote.output, seconds=seconds, notes=wrote.notes)
     settings, last = workspace.settings, name == inputs.round.plan[-1]
@@ -252,9 +251,12 @@ def _wait_while(run: Run, state: State) -> None:
 
 def train_side(inputs: Inputs, side: Side) -> Wrote:
     """Train a side: SFT in round 0, then GRPO."""
-    if not inputs.round.number:
-        return train_sft(inputs, side)
-    return save_side(inputs, side, run_grpo(inputs, side))
+    if inputs.round.number:
+        wrote = save_side(inputs, side, run_grpo(inputs, side))
+    else:
+        wrote = train_sft(inputs, side)
+    gc.collect()  # A trainer is part of a reference cycle, so only this frees its model.
+    return wrote
 
 
 def evaluate_round(inputs: Inputs) -> Wrote:
