@@ -132,18 +132,6 @@ class Generator(AbstractContextManager["Generator"]):
         self.close()
 
 
-class EndpointGenerator(Generator):
-    """A generator whose model is behind an endpoint, and may be asked in an event loop."""
-
-    @abstractmethod
-    def client(self) -> Any:
-        """A client of the endpoint, for `ask`; close it (`await client.close()`)."""
-
-    @abstractmethod
-    async def ask(self, client: Any, request: Request) -> Answer:
-        """One answer. Raises ServiceError and GeneratorError as of `generate`."""
-
-
 def batched(things: Iterable[_T], size: int) -> Iterator[list[_T]]:
     """Lists of at most `size`, in order. Reads only the things of the list that it yields."""
     iterator = iter(things)

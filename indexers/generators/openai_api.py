@@ -28,7 +28,6 @@ from indexers.generators import (
     Answer,
     Completion,
     Context,
-    EndpointGenerator,
     Failure,
     Generator,
     Options,
@@ -92,8 +91,8 @@ class OpenAIOptions(Options):
     _is_url = field_validator("base_url")(http_url)
 
 
-class OpenAIGenerator(EndpointGenerator):
-    """Chat completions of an OpenAI-compatible endpoint."""
+class OpenAIGenerator(Generator):
+    """Chat completions of an OpenAI-compatible endpoint. `ask` is for an event loop."""
 
     def __init__(self, options: OpenAIOptions) -> None:
         self.options = options
@@ -172,6 +171,7 @@ class OpenAIGenerator(EndpointGenerator):
         )
 
     async def ask(self, client: Any, request: Request) -> Answer:
+        """One answer. Raises ServiceError and GeneratorError as of `generate`."""
         import openai
 
         try:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from cogr.errors import CogrError
 from cogr.snapshots import Row
 from indexers.backends import Pair
-from indexers.generators import EndpointGenerator
+from indexers.generators.openai_api import OpenAIGenerator
 from indexers.live import MODEL_SECONDS, LiveModel, live_model
 from indexers.workspace import Workspace
 from ops.expander.upstream import MODEL_CONCURRENCY, Metrics, Upstream
@@ -38,7 +38,7 @@ class LocalModel:
 class EndpointModel:
     """A language model behind an endpoint. One attempt a query."""
 
-    def __init__(self, live: LiveModel, generator: EndpointGenerator) -> None:
+    def __init__(self, live: LiveModel, generator: OpenAIGenerator) -> None:
         self._live, self._generator = live, generator
         self._client = generator.client()
         self._turns = asyncio.Semaphore(MODEL_CONCURRENCY)
@@ -117,7 +117,7 @@ class Models:
         live = live_model(self._open(), pair, self._name)
         if live is None:
             return "none", None
-        if isinstance(live.generator, EndpointGenerator):
+        if isinstance(live.generator, OpenAIGenerator):
             return live.kind, EndpointModel(live, live.generator)
         # The first answer opens the artefact, which the others then use.
         live.answer("a query")
