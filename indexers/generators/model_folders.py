@@ -213,9 +213,9 @@ def load_weights(folder: Path, adapter: Path | None, dtype: Any, *, learns: bool
     Where it learns, memory errors pass unchanged.
     """
     what = f"The model {folder}{f' with the adapter {adapter}' if adapter else ''}"
-    try:
-        _, loading = _load(folder, device_map="meta")
-        lacking = sorted(loading["missing_keys"])
+    with loading(what, memory_errors_pass=learns):
+        _, found = _load(folder, device_map="meta")
+        lacking = sorted(found["missing_keys"])
         model, _ = (None, None) if lacking else _load(folder, dtype=dtype)
         if model and adapter:
             from peft import PeftModel
@@ -224,10 +224,6 @@ def load_weights(folder: Path, adapter: Path | None, dtype: Any, *, learns: bool
                 warnings.simplefilter("always")
                 model = PeftModel.from_pretrained(model, str(adapter), is_trainable=learns)
             lacking += [one for one in map(_lacking_of, said) if one]
-    except Exception as error:  # They have no narrower class in common.
-        if learns and is_out_of_memory(error):
-            raise
-        raise GeneratorError(f"{what} can't be loaded ({first_line(error)}).") from error
     if lacking:  # They would be random numbers.
         raise GeneratorError(
             f"{what} lacks weights, such as {lacking[0]}: its configuration is of another one, or "
@@ -264,11 +260,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def loading(what: str) -> Iterator[None]:
+def loading(what: str, *, memory_errors_pass: bool = False) -> Iterator[None]:
     """Whatever a library raises for a damaged file becomes one sentence, a GeneratorError."""
     try:
         yield
     except Exception as error:  # They have no narrower class in common.
+        if memory_errors_pass and is_out_of_memory(error):
+            raise
         raise GeneratorError(f"{what} can't be loaded ({first_line(error)}).") from error
 
 

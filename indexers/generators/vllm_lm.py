@@ -25,6 +25,7 @@ from indexers.generators.model_folders import (
     LocalModelOptions,
     first_line,
     is_small,
+    loading,
     read_json,
 )
 from indexers.telemetry import prometheus
@@ -82,13 +83,9 @@ class VllmGenerator(LocalModelGenerator):
         let_modules_be_read()
         from vllm import LLM
 
-        try:
-            with prometheus.ENGINE_LOAD_SECONDS.time():
-                return LLM(**self.engine_arguments())
-        except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
-            raise GeneratorError(
-                f"vLLM can't load the model {self.folder} ({first_line(error)})."
-            ) from error
+        arguments = self.engine_arguments()
+        with loading(f"With vLLM the model {self.folder}"), prometheus.ENGINE_LOAD_SECONDS.time():
+            return LLM(**arguments)
 
     def engine_arguments(self) -> dict[str, Any]:
         """What vLLM's `LLM` is made with."""
