@@ -9,29 +9,26 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cogr.keywords import loops, normalise, parse, self_keyword
 from cogr.mapped import StringIndex, Strings, StringsSpool, arrow_strings
 from indexers.generators import batched
+from indexers.generators.phrases import Phrases
 from indexers.generators.statistical.keyword_selection import Floats64, Ownership
 from indexers.generators.statistical.ranking.matrices import (
     Csr,
     Ints,
-    column_counts,
-    flat,
-    scale_columns,
     with_data,
 )
-from indexers.text import Analyser, Said, SurfaceForms, join_words, phrases
+from indexers.text import Analyser, join_words, phrases
 
 ANCHORS, PHRASES = 15, 15
 """Most keywords of each kind that an item gets; together they fill K_max = 30."""
@@ -177,41 +174,14 @@ def item_phrases(texts: Sequence[str], analyser: Analyser) -> list[list[str]]:
     """The best phrases of each item's text that people would say, spelled: adjacent stems of 2 <=
     df <= 2 % of the items, by tf-idf.
     """
-    forms, said = SurfaceForms(analyser), Said.of(analyser, texts)
-    ids: dict[str, int] = {}
-
-    def stems() -> Iterator[list[int]]:
-        for words in map(analyser.words, texts):
-            forms.add(words)
-            yield [ids.setdefault(analyser.stem(word), len(ids)) for word in words]
-
-    known, counts = _pairs(*flat(stems()), max(2, int(COMMON_SHARE * len(texts))))
-    df = column_counts(counts)
-    idf = np.log(max(len(texts), 1) / np.maximum(df, 1)).astype(np.float32)
-    names = list(ids)
-    for column, (a, b) in enumerate(known.tolist()):
-        if not said.keeps((names[a], names[b])):
-            idf[column] = 0
-    scores = scale_columns(with_data(counts, 1 + np.log(counts.data)), idf)
-    spelled = [normalise(forms.spell((names[a], names[b]))) for a, b in known.tolist()]
-    return [[spelled[column] for column in row] for row in best_columns(scores, PHRASES)]
-
-
-def _pairs(columns: NDArray[np.int32], starts: NDArray[np.int32], most: int) -> tuple[Ints, Csr]:
-    """Pairs of adjacent stems that two to `most` items have, in the order of their first places,
-    (pairs, 2), and how often each item has them, (items, pairs); of the stems of items, `flat`.
-    """
-    codes = columns[:-1].astype(np.int64) << 32 | columns[1:]
-    item = np.repeat(np.arange(starts.size - 1, dtype=np.int32), np.diff(starts))
-    places = np.flatnonzero(item[:-1] == item[1:])
-    known, first, column = np.unique(codes[places], return_index=True, return_inverse=True)
-    ones, shape = np.ones(places.size, dtype=np.float32), (starts.size - 1, known.size)
-    counts = sp.coo_matrix((ones, (item[places], column)), shape=shape).tocsr()
-    df = column_counts(counts)
-    usable = np.flatnonzero((df >= 2) & (df <= most))
-    usable = usable[np.argsort(first[usable])]
-    chosen = known[usable]
-    return np.stack([chosen >> 32, chosen & 0xFFFFFFFF], axis=1), counts[:, usable]
+    most = max(2, int(COMMON_SHARE * len(texts)))
+    known = Phrases([(text,) for text in texts], analyser, most, alone=False)
+    spelled = [normalise(known.spell(phrase)) for phrase in range(len(known.stems))]
+    best: list[list[str]] = [[] for _ in texts]
+    items, numbers = known.best(PHRASES, known.first)
+    for item, phrase in zip(items.tolist(), numbers.tolist(), strict=True):
+        best[item].append(spelled[phrase])
+    return best
 
 
 def best_columns(scores: Csr, k: int) -> list[list[int]]:
