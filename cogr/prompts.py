@@ -49,9 +49,7 @@ class Template:
 
     @property
     def hash(self) -> str:
-        """First 16 hex digits of the sha256 of side, system and user text; part of
-        every manifest.
-        """
+        """First 16 hex digits of a sha256 of side, system and user text; part of every manifest."""
         text = json.dumps([self.side, self.system, self.user], ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -106,8 +104,8 @@ def read_templates(name: str) -> Mapping[Side, Template]:
         known = isinstance(texts, dict) and texts.keys() <= {"system", "user"}
         if not (side and known and all(isinstance(text, str) for text in texts.values())):
             raise SettingsError(
-                f"{where} may only have the texts system and user in [item] and [query]; correct "
-                f"{name:.40}."
+                f"{where} may contain only the texts `system` and `user`, in [item] and [query]; "
+                f"correct {name:.40}."
             )
         templates[side] = replace(PAPER[side], **texts)
     return templates

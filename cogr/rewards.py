@@ -266,9 +266,7 @@ class Reference:
 
 
 def load_reward(path: str) -> Reward:
-    """A reward by its import path "module:function", as the settings name it. Raises
-    SettingsError.
-    """
+    """A reward by its import path "module:function", as settings name it. Raises SettingsError."""
     try:
         reward = resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:

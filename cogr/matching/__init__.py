@@ -1,3 +1,1 @@
-"""Exact keyword matching ranked by BM25, in memory: the same sets, scores and order as
-OpenSearch.
-"""
+"""Exact keyword matching by BM25, in memory: the same sets, scores and order as OpenSearch."""

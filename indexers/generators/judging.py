@@ -31,7 +31,7 @@ TEXT_CHARACTERS = 1200
 """An item's text is cut here."""
 
 MAX_LOGIT = 30.0
-"""Beyond it a probability says no more."""
+"""Log-odds are clipped to ± this: beyond it a probability says no more."""
 
 TRAINED, EVERY, PARTS = "judge.json", "all", 3
 """Of a trained judge's folder: the file that names the part of each training query and item, the

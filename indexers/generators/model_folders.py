@@ -26,14 +26,13 @@ from cogr.store import file_sha256
 from indexers.generators import YES_AND_NO, Failure, Generator, Options, Request
 
 MIN_ROOM = 32
-"""Tokens that a prompt must leave free in the context; with less, no useful list of
-keywords fits.
+"""Tokens that a prompt must leave free in the context; with less, no useful list of keywords fits.
 """
 
 _SMALL = 64 * 2**20
 
 HUB_SECONDS = 5.0
-"""The hub's own client waits without end for an answer; one that takes longer counts as none."""
+"""Longest wait for the hub. Its own client has no time-out; a slower hub counts as unreachable."""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]

@@ -150,8 +150,8 @@ class OpenAIGenerator(Generator):
                     if failed >= _FAILED_IN_A_ROW and isinstance(answer, Failure):
                         raise ServiceError(
                             f"The endpoint {self._endpoint} failed {failed} times in a row, most "
-                            f"recently with: {answer.reason}; try again later, or correct the "
-                            "settings generator.*."
+                            f"recently with: {answer.reason}; try again later, or check "
+                            "generator.model and generator.openai."
                         )
         finally:
             loop.run_until_complete(_stop(client, running))
@@ -254,8 +254,8 @@ class OpenAIGenerator(Generator):
         status, said = error.status_code, _said_by(error)
         if status in (401, 403):
             raise ServiceError(
-                f"The endpoint {self._endpoint} returned {status} ({said}); check the generator's "
-                "api_key."
+                f"The endpoint {self._endpoint} returned {status} ({said}); check "
+                "generator.openai.api_key."
             ) from error
         if 300 <= status < 400:
             raise GeneratorError(

@@ -107,8 +107,8 @@ class TransformersGenerator(LocalModelGenerator):
             yield from answers(fitting) if fitting else ()
 
     def _read(self, texts: Sequence[list[int]], before: _Read | None) -> _Read | None:
-        """Read texts, each after its row of `before`, whose keys and values are used up. Nothing is
-        read where all are empty.
+        """Read texts, each after its row of `before`, whose keys and values are extended in place.
+        Nothing is read where all are empty.
         """
         import torch
 

@@ -54,7 +54,7 @@ class VllmOptions(LocalModelOptions):
     @classmethod
     def _is_usable(cls, engine: dict[str, Any]) -> dict[str, Any]:
         for name in _OURS & engine.keys():
-            raise ValueError(f"{name} is not yours to set; generator.model names the model")
+            raise ValueError(f"{name} can't be set here: CoGR does; the model is generator.model")
         length = engine.get("max_model_len", 1)
         if type(length) is not int or length < 1:
             raise ValueError(f"max_model_len must be a number of tokens above 0, not {length!r}")
@@ -219,7 +219,7 @@ def set_environment() -> None:
 
 def let_modules_be_read() -> None:
     """On a CPU vLLM (0.31) reads the `__dict__` of all that loaded modules hold. llvmlite's
-    library, which numba loads, answers that name as any other: with a function.
+    library, which numba loads, returns a function for any attribute name, `__dict__` included.
     """
     if (llvmlite := sys.modules.get("llvmlite.binding.ffi")) is not None:
         llvmlite.lib._fntab.setdefault("__dict__", {})

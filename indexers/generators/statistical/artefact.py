@@ -39,8 +39,8 @@ from indexers.generators.statistical.ranking.training_queries import TrainingQue
 from indexers.text import CodeIndex, phrases
 
 MAX_NAMED, MIN_DIGITS, BEGUN = 20, 3, 0.75
-"""Items that a part number means at most, digits that it has at least ("rush hour 2" is none), and
-the probability of items whose part number begins with it.
+"""A part number counts only with at least `MIN_DIGITS` digits ("rush hour 2" has too few) and at
+most `MAX_NAMED` items; items whose number merely begins with it get p = `BEGUN`.
 """
 
 PRIOR = 4.0
@@ -171,9 +171,7 @@ class Artefact:
     def with_evidence(
         self, *, judged: Evidence | None = None, stack: PairEvidence | None = None
     ) -> Artefact:
-        """A copy with this evidence too. What has been computed already, which reads none, is
-        kept.
-        """
+        """A copy with this evidence too. What is computed already reads none, and is kept."""
         twin = copy(self)
         twin.judged, twin.stack = judged or self.judged, stack or self.stack
         return twin

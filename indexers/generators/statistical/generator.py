@@ -54,7 +54,7 @@ LATEST = f"{FOLDER}/latest.json"
 """Names of a store's `MAX_LATEST` newest fits, newest first."""
 
 MAX_LATEST = 10
-"""Nightly fits are many, and each says which items were new to it, by all fits before it."""
+"""How many of the newest fits are remembered; each records which items were new to it."""
 
 DISTILLED = "distilled"
 EVIDENCE, STACKING, JUDGE, JOINED = "evidence", "stacking", "judge", "joined"
@@ -80,9 +80,9 @@ class StatisticalOptions(Options):
         encoder: an encoder whose vectors the ranker learns from, see `ranking.encoder.Encoder`;
             "auto" (see `ranking.encoder.choose`) or "none".
         evidence: snapshot pairs (items, queries) whose retrieved sets count beside the ranker's
-            probabilities (`stacking`), where that gains F1. They don't change the item side. Where
-            the data have no dev queries, `DEV_SHARE` of the training queries are what the pairs
-            have not learned from.
+            probabilities (`stacking`), where that gains F1. They don't change the item side.
+            Without dev queries, `DEV_SHARE` of the training queries are taken as ones that the
+            pairs have not learned from.
         judge: options of a language model whose yes or no on pairs near the cut is evidence
             (`judge_evidence`), where that gains F1: for the queries of the data set, and for items
             that come later.

@@ -3,10 +3,9 @@ ranker's probability.
 
 The judge is asked whether an item answers a query. The log-odds of its yes is added to the ranker's
 logit, times a coefficient for known items and one for new items; each query keeps the number of
-relevant items that its ranker expects. Coefficients are
-fitted on training queries out of fold, for new items with a third of the known items at a time
-masked as if they were new, and used only where they gain F1 on queries that they were not fitted
-on.
+relevant items that its ranker expects. Coefficients are fitted on training queries out of fold, for
+new items with a third of the known items at a time masked as if they were new, and used only where
+they gain F1 on queries that they were not fitted on.
 
 Queries of the data set are judged alone: a query that comes later costs nothing.
 """

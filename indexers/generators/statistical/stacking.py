@@ -189,7 +189,7 @@ def _features(items: Ints64, p: Floats32, by_pairs: Sequence[Ints64]) -> tuple[I
 
 
 def logits_of(p: Floats64 | Floats32) -> Floats64:
-    """Logits of probabilities, which are clipped to `MIN_P` and 1 - `MIN_P`."""
+    """Logits of probabilities, which are clipped to `_MIN_P` and 1 - `_MIN_P`."""
     return logit(p.astype(np.float64), _MIN_P)
 
 

@@ -73,9 +73,7 @@ _MIXED_BY = [
 """Features of a query by which the mixer tells whether the labels know its topic."""
 
 LABELLED_ODDS = 9.0
-"""Queries whose topic has labels for one whose topic has none: most queries are like the labelled
-ones.
-"""
+"""Prior odds that the labels know a query's topic: most queries are like the labelled ones."""
 
 
 @dataclass(frozen=True)

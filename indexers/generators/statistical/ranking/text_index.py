@@ -1,8 +1,8 @@
 """Items and queries as sparse matrices over one vocabulary: BM25, tf-idf, titles and character
 4-grams.
 
-No relevance label is read here (see `training_queries`). All matrices follow from counts, so an
-artefact saves only the counts and the vocabulary.
+No relevance label is read here (see `training_queries`). What follows from the saved matrices is
+computed again on opening.
 """
 
 from __future__ import annotations
