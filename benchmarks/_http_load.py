@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,6 @@ __all__ = [
     "ask",
     "connect",
     "for_seconds",
-    "in_turns",
     "request_bytes",
     "run",
     "send",
@@ -101,15 +100,6 @@ async def ask(connection: Connection, request: bytes) -> tuple[int, bytes]:
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
     return int(head[9:12]), await reader.readexactly(length)
-
-
-def in_turns(names: Iterable[str], rounds: int) -> Iterator[tuple[bool, list[str]]]:
-    """For each round whether it counts (the first warms up), and the order of turns in it: to and
-    fro.
-    """
-    order = list(names)
-    for number in range(rounds + 1):
-        yield number > 0, order if number % 2 else order[::-1]
 
 
 def for_seconds(seconds: float) -> Callable[[], bool]:

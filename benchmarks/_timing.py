@@ -1,15 +1,18 @@
-"""Timing and one table for all benchmarks: medians over repeats, targets, ratios to the
+"""Timing, options and one table for all benchmarks: medians over repeats, targets, ratios to the
 alternatives of the same run.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -43,6 +46,38 @@ class Row:
     def ratios(self) -> dict[str, float]:
         """How many times as long each alternative took."""
         return {name: value / self.value for name, value in self.alternatives.items()}
+
+
+def option_parser(doc: str | None, *, json: bool = False) -> argparse.ArgumentParser:
+    """The options of a benchmark, with its docstring as their help; --json for those that show a
+    table otherwise.
+    """
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    if json:
+        parser.add_argument(
+            "--json", action="store_true", help="one JSON object instead of a table"
+        )
+    return parser
+
+
+def timed(work: Callable[..., T], *given: Any) -> tuple[T, float, float]:
+    """What a call returns, and its seconds: of the clock, and of this process's CPU."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = work(*given)
+    return found, time.perf_counter() - wall, time.process_time() - cpu
+
+
+def in_turns(
+    names: Iterable[str], rounds: int, warm_up: int = 1
+) -> Iterator[tuple[bool, list[str]]]:
+    """For each round whether it counts (the first ones warm up), and the order of turns in it: to
+    and fro.
+    """
+    order = list(names)
+    for number in range(warm_up + rounds):
+        yield number >= warm_up, order if number % 2 else order[::-1]
 
 
 def microseconds(

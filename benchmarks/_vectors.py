@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _servers import started
 from numpy.typing import NDArray
 
 from cogr.records import Item
 from cogr.settings.serving import OpenSearchSettings
 from indexers.text import Analyser
-from ops import servers
 from ops.servers import (
     OpenSearchSpec,
     find_opensearch,
@@ -57,11 +57,8 @@ def node() -> Iterator[OpenSearchSettings]:
 
     home = made_once(servers_folder() / "distributions" / f"opensearch-{VERSION}-knn", with_plugin)
     wanted = OpenSearchSpec(name=f"bench-knn-{os.getpid()}", home=home, port=0, options="-Xmx1g")
-    state = servers.start(wanted)
-    try:
+    with started(wanted) as state:
         yield OpenSearchSettings(url=state.url)
-    finally:
-        servers.stop(state.kind, state.name, remove=True)
 
 
 class Lsa:

@@ -1,9 +1,13 @@
-"""Made-up worlds of realistic shape: keywords by Zipf's law, titles all different."""
+"""Made-up worlds of realistic shape: keywords by Zipf's law, titles all different; and pairs that
+serve.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -12,33 +16,39 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from cogr.matching.mirror import Mirror
-from cogr.snapshots import Manifest, Snapshot
-from cogr.snapshots.writing import SCHEMA
+from cogr.snapshots import Manifest, Provenance, Row, Snapshot
+from cogr.snapshots.writing import SCHEMA, write_snapshot
 from cogr.store import Store
+from indexers.release import release
+from indexers.workspace import Workspace
 
 KEYWORDS_EACH = 15
-_EXPONENT = 0.8
 _BATCH = 16_384
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Keywords whose frequencies follow Zipf's law: share ~ (rank + shift)^-0.8.
+    """Words whose frequencies follow Zipf's law: share ~ (rank + shift)^-exponent.
 
     A shift cuts the most frequent ones off.
     """
 
     size: int
     shift: int = 0
+    exponent: float = 0.8
 
     def word(self, number: int) -> str:
         return f"keyword {number:x} of {self.shift}"
 
+    @cached_property
+    def _cumulative(self) -> NDArray[np.float64]:
+        ranks = np.arange(1, self.size + 1) + self.shift
+        return np.asarray(np.cumsum(ranks**-self.exponent))
+
     def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.int64]:
-        """Numbers of keywords, with repeats."""
-        cumulative = np.cumsum((np.arange(1, self.size + 1) + self.shift) ** -_EXPONENT)
-        drawn = rng.random(count) * cumulative[-1]
-        return np.searchsorted(cumulative, drawn).astype(np.int64)
+        """Numbers of words, with repeats."""
+        drawn = rng.random(count) * self._cumulative[-1]
+        return np.searchsorted(self._cumulative, drawn).astype(np.int64)
 
     def query(self, rng: np.random.Generator) -> list[str]:
         """The distinct ones of fifteen drawn keywords."""
@@ -55,6 +65,10 @@ class Vocabulary:
             return abs(len(mirror.retrieved(query)) - retrieved)
 
         return sorted(queries, key=distance)[:count]
+
+
+COMMON, LEARNED = Vocabulary(60_000), Vocabulary(90_000, exponent=0.3)
+"""Keywords as common as words, and as rare as those of a pair that was learned."""
 
 
 def world_in(folder: Path, entities: int, vocabulary: Vocabulary) -> Snapshot:
@@ -113,20 +127,32 @@ def _manifest(entities: int, vocabulary: Vocabulary) -> Manifest:
     )
 
 
+def serve_pair(folder: Path, items: Iterable[Row], queries: Iterable[Row], more: str = "") -> None:
+    """Let these keywords serve, in a shop without data; `more` continues its configuration."""
+    config = folder / "cogr.toml"
+    shop = '[dataset]\nloader = "jsonl"\npath = "data"\n[serving]\nlive = "none"\n'
+    config.write_text(shop + more)
+    workspace = Workspace.open(config)
+    pair = [
+        write_snapshot(workspace.store, "item", items, Provenance()),
+        write_snapshot(workspace.store, "query", queries, Provenance()),
+    ]
+    release(workspace, [snapshot.id for snapshot in pair], gate=False)
+
+
 def write_shop(folder: Path, items: int, queries: int) -> None:
     """A data set in the layout `jsonl`: families of ten items that share three words, in titles of
     six words and texts of 24 words from a Zipf vocabulary of 60,000. A query is two words of a
     family, and its items are relevant.
     """
     rng = np.random.default_rng(0)
-    common = Vocabulary(60_000)
     families = -(-items // 10)
-    own = common.draw(rng, 3 * families).reshape(families, 3)
+    own = COMMON.draw(rng, 3 * families).reshape(families, 3)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "items.jsonl").open("w") as file:
         for start in range(0, items, _BATCH):
             numbers = range(start, min(start + _BATCH, items))
-            drawn = common.draw(rng, len(numbers) * 21).reshape(-1, 21)
+            drawn = COMMON.draw(rng, len(numbers) * 21).reshape(-1, 21)
             for number, rest in zip(numbers, drawn, strict=True):
                 words = [_spelled(word) for word in (*own[number // 10], *rest)]
                 title = " ".join([*words[:5], f"{number:x}"])

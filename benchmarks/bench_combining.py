@@ -12,7 +12,6 @@ a team's own. Data sets without dev queries set a share of the training queries 
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import itertools
 import json
@@ -26,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import _combining as combining
+from _servers import node as a_plain_node
+from _timing import option_parser
 from _vectors import MAPPING, Lsa, node
-from bench_push import node as a_plain_node
 
 from cogr.metrics import grades_of, ranked
 from cogr.records import Query, Split
@@ -305,16 +305,13 @@ def show(shop: Shop, rows: Iterable[Way]) -> None:
 
 def main() -> None:
     """Run what is asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = option_parser(__doc__, json=True)
     parser.add_argument("--data", nargs="*", choices=DATA, default=["sample", "nfcorpus"])
     parser.add_argument("--no-vectors", action="store_true")
     parser.add_argument(
         "--url",
         help="a cluster (with the k-NN plugin, unless --no-vectors); one is started by default",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
     asked = parser.parse_args()
     vectors, found = not asked.no_vectors, {}
     with a_node(asked.url, vectors=vectors) as settings:

@@ -44,29 +44,25 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from _http_load import Connection, Load, ask, connect, for_seconds, in_turns, request_bytes, run
+from _http_load import Connection, Load, ask, connect, for_seconds, request_bytes, run
+from _servers import redis
+from _timing import in_turns, option_parser
+from _worlds import COMMON, KEYWORDS_EACH, LEARNED, serve_pair
 from bench_combining import a_node
-from bench_expander import expander, redis, server
+from bench_expander import expander, server
 from pydantic_core import from_json
 
-from cogr.settings import load_settings
 from cogr.settings.serving import OpenSearchSettings
-from cogr.snapshots import Provenance, Row
-from cogr.snapshots.writing import write_snapshot
+from cogr.snapshots import Row
 from cogr_client import Expansion
 from indexers.backends.opensearch.client import Cluster
 from indexers.backends.opensearch.indexes import index_settings, mapping
 from indexers.backends.opensearch.search import query_body
-from indexers.release import release
-from indexers.workspace import Workspace
 from ops.servers import free_port
 
 CLAUSES = (5, 15, 30)
-KEYWORDS, TITLE, TEXT, ASKED = 15, 6, 40, 3
-WORDS = (60_000, 0.8)
-"""Different ones, and the exponent of Zipf's law."""
-KINDS = {"learned": (90_000, 0.3), "common": (60_000, 0.8)}
-"""The same of keywords."""
+TITLE, TEXT, ASKED = 6, 40, 3
+KINDS = {"learned": LEARNED, "common": COMMON}
 CLIENTS = (1, 4)
 FACETS = {"brand": 500, "category": 100}
 """Keyword fields of the team's, with the number of their values."""
@@ -84,36 +80,23 @@ Connections = tuple[Connection, Connection]
 Way = Callable[["Place", Connections, str], Awaitable[int]]
 
 
-class Zipf:
-    """Numbers drawn by Zipf's law; the same for one seed."""
-
-    def __init__(self, size: int, exponent: float) -> None:
-        odds = np.arange(1, size + 1) ** -exponent
-        self._cumulative = np.cumsum(odds / odds.sum())
-        self._rng = np.random.default_rng(0)
-
-    def __call__(self, count: int) -> list[int]:
-        found: list[int] = np.searchsorted(self._cumulative, self._rng.random(count)).tolist()
-        return found
-
-
 class World:
-    """Made-up items and queries; the same for one seed."""
+    """Made-up items and queries, always the same."""
 
     def __init__(self, items: int, kind: str) -> None:
-        self.items = items
-        self._words, self._keywords = Zipf(*WORDS), Zipf(*KINDS[kind])
+        self.items, self._kind = items, KINDS[kind]
+        self._of_words, self._of_keywords = (np.random.default_rng(0) for _ in range(2))
 
     def words(self, count: int) -> list[str]:
-        return [f"word{number}" for number in self._words(count)]
+        return [f"word{number}" for number in COMMON.draw(self._of_words, count).tolist()]
 
     def keywords(self, count: int) -> tuple[str, ...]:
-        found = dict.fromkeys(self._keywords(3 * count))
-        return tuple(f"keyword {number}" for number in found)[:count]
+        drawn = dict.fromkeys(self._kind.draw(self._of_keywords, 3 * count).tolist())
+        return tuple(f"keyword {number}" for number in drawn)[:count]
 
     def rows(self) -> Iterator[Row]:
         for number in range(self.items):
-            yield Row(f"item-{number:07d}", f"Item number {number}", self.keywords(KEYWORDS))
+            yield Row(f"item-{number:07d}", f"Item number {number}", self.keywords(KEYWORDS_EACH))
 
     def queries(self, count: int, clauses: int) -> list[Row]:
         """Texts of words that some item has; their own text is one clause."""
@@ -162,23 +145,6 @@ def fill_text(cluster: Cluster, index: str, worlds: dict[str, World]) -> None:
         params={"max_num_segments": 1},
         doing="merging",
     )
-
-
-def serve_pair(
-    folder: Path, cluster: OpenSearchSettings, prefix: str, world: World, queries: list[Row]
-) -> None:
-    """Keywords of the same items, and of the queries, published."""
-    lines = ['[dataset]\nloader = "jsonl"\npath = "data"', '[serving]\nlive = "none"']
-    lines.append(f'[opensearch]\nurl = "{cluster.url}"\nprefix = "{prefix}"')
-    (folder / "cogr.toml").write_text("\n".join(lines))
-    workspace = Workspace(load_settings(folder / "cogr.toml"))
-    snapshots = [
-        write_snapshot(workspace.store, "item", world.rows(), Provenance()),
-        write_snapshot(
-            workspace.store, "query", sorted(queries, key=lambda row: row.id), Provenance()
-        ),
-    ]
-    release(workspace, [snapshot.id for snapshot in snapshots], gate=False)
 
 
 @dataclass(frozen=True)
@@ -287,13 +253,9 @@ def run_kind(
     queries = {clauses: world.queries(asked.queries, clauses) for clauses in asked.clauses}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        serve_pair(
-            folder,
-            settings,
-            f"{prefix}-{kind}",
-            world,
-            [row for rows in queries.values() for row in rows],
-        )
+        every = sorted((row for rows in queries.values() for row in rows), key=lambda row: row.id)
+        there = f'[opensearch]\nurl = "{settings.url}"\nprefix = "{prefix}-{kind}"\n'
+        serve_pair(folder, world.rows(), every, there)
         url = stack.enter_context(redis()).url
         # A busy machine may be late; the way with keywords is what is measured here.
         patient = ("serving.deadline=30",)
@@ -316,9 +278,7 @@ def run_kind(
 
 def main() -> None:
     """Fill, then serve and compare each kind of keywords."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = option_parser(__doc__)
     parser.add_argument("--items", type=int, default=300_000)
     parser.add_argument("--queries", type=int, default=1000, help="for each number of keywords")
     parser.add_argument(

@@ -9,9 +9,7 @@ the queries asked most, and once with.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import re
 import signal
 import statistics
@@ -27,16 +25,13 @@ from itertools import repeat
 from pathlib import Path
 
 import psutil
-from _http_load import Load, for_seconds, in_turns, request_bytes, run, send
+from _http_load import Load, for_seconds, request_bytes, run, send
+from _servers import redis
+from _timing import in_turns, option_parser
+from _worlds import serve_pair
 
-from cogr.settings import load_settings
-from cogr.settings.indexing import RedisSettings
-from cogr.snapshots import Provenance, Row
-from cogr.snapshots.writing import write_snapshot
-from indexers.release import release
-from indexers.workspace import Workspace
-from ops import servers
-from ops.servers import ValkeySpec, free_port
+from cogr.snapshots import Row
+from ops.servers import free_port
 
 CONNECTIONS = 4
 QUERY = "green velvet sofa"
@@ -62,16 +57,6 @@ async def plain(ask: Ask) -> dict[str, str]:
 
 uvicorn.run(app, port=int(sys.argv[2]), log_config=None, access_log=False)
 """
-
-
-@contextmanager
-def redis() -> Iterator[RedisSettings]:
-    """A Valkey of our own."""
-    state = servers.start(ValkeySpec(name=f"bench-{os.getpid()}", port=0))
-    try:
-        yield RedisSettings(url=state.url)
-    finally:
-        servers.stop(state.kind, state.name, remove=True)
 
 
 @contextmanager
@@ -115,19 +100,6 @@ def cpu_of(process: psutil.Process) -> float:
     """Seconds of CPU of a server and its worker."""
     every = [process, *process.children(recursive=True)]
     return sum(sum(one.cpu_times()[:2]) for one in every)
-
-
-def make_shop(folder: Path) -> None:
-    """A pair in the memory backend, in which one query is known."""
-    (folder / "cogr.toml").write_text(
-        '[dataset]\nloader = "jsonl"\npath = "data"\n[serving]\nlive = "none"\n'
-    )
-    workspace = Workspace(load_settings(folder / "cogr.toml"))
-    snapshots = [
-        write_snapshot(workspace.store, "item", [Row("a", "Velvet sofa", KEYWORDS)], Provenance()),
-        write_snapshot(workspace.store, "query", [Row("q", QUERY, KEYWORDS)], Provenance()),
-    ]
-    release(workspace, [snapshot.id for snapshot in snapshots], gate=False)
 
 
 def shown(name: str, load: Load) -> str:
@@ -207,15 +179,13 @@ def answered(port: int) -> str:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = option_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each load")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        make_shop(folder)
+        serve_pair(folder, [Row("a", "Velvet sofa", KEYWORDS)], [Row("q", QUERY, KEYWORDS)])
         cached(folder, asked.rounds, asked.seconds)
 
 

@@ -18,12 +18,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from _timing import Row, report
-from bench_expander import redis
+from _servers import redis
+from _timing import Row, option_parser, report, timed
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -113,15 +114,10 @@ def over_the_engine(prompts: int, repeat: int) -> Row:
             generator._engine.generate(tokens[:4], generator._sampling, use_tqdm=False)
             alone, whole = [], []
             for _ in range(repeat):
-                alone.append(
-                    _seconds(
-                        lambda: generator._engine.generate(
-                            tokens, generator._sampling, use_tqdm=False
-                        )
-                    )
-                )
+                engine = partial(generator._engine.generate, use_tqdm=False)
+                alone.append(timed(engine, tokens, generator._sampling)[1])
                 workspace.store.remove("cache")
-                whole.append(_seconds(lambda: generate_and_freeze(job)))
+                whole.append(timed(generate_and_freeze, job)[1])
     notes = {
         "prompts": prompts,
         "engine_seconds": round(median(alone), 1),
@@ -132,17 +128,9 @@ def over_the_engine(prompts: int, repeat: int) -> Row:
     )
 
 
-def _seconds(what: Any) -> float:
-    started = time.perf_counter()
-    what()
-    return time.perf_counter() - started
-
-
 def main() -> int:
     """Exit status 1 when a target was missed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = option_parser(__doc__, json=True)
     parser.add_argument(
         "--part", default="workers", help="comma-separated; engine takes minutes on a CPU"
     )
@@ -150,7 +138,6 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=96)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="small, to see that it runs")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.quick:
         options.entities, options.prompts, options.repeat = 60, 4, 1

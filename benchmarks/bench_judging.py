@@ -11,14 +11,11 @@ before it is timed.
 
 from __future__ import annotations
 
-import argparse
-import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from _timing import Row, report
+from _timing import Row, option_parser, report, timed
 from numpy.typing import NDArray
 
 from cogr.datasets import load_dataset
@@ -30,8 +27,6 @@ from indexers.generators.model_folders import Encoded, LocalModelOptions
 from indexers.generators.transformers_lm import TransformersGenerator
 from tests.smollm2 import smollm2
 from trainers.demo import CATALOGUE
-
-T = TypeVar("T")
 
 MAX_TOKENS = 16
 BATCH = 32
@@ -69,16 +64,9 @@ def odds(judge: TransformersGenerator, asked: Sequence[Request]) -> NDArray[np.f
     return odds_of_yes
 
 
-def timed(function: Callable[..., T], *args: Any) -> tuple[float, T]:
-    """CPU seconds, and what it returned."""
-    started = time.process_time()
-    found = function(*args)
-    return time.process_time() - started, found
-
-
 def rows(model: str, pairs: int) -> Iterator[Row]:
     dataset, rng = load_dataset("jsonl", str(CATALOGUE)), np.random.default_rng(0)
-    queries = [query for split in dataset.queries.values() for query in split]
+    queries = dataset.all_queries()
     options = {"model": model, "yes_or_no": True}
     judge = TransformersGenerator(LocalModelOptions.model_validate(options))
     for each in (1, 16):
@@ -89,10 +77,10 @@ def rows(model: str, pairs: int) -> Iterator[Row]:
             for one in rng.permutation(len(queries))[:each]
         ]
         odds(judge, asked[:2])
-        seconds, own = timed(odds, judge, asked)
+        own, _, seconds = timed(odds, judge, asked)
         others = {}
         for name, size in (("one whole prompt at a time", 1), ("whole prompts", BATCH)):
-            others[name], expected = timed(whole_odds, judge, asked, size)
+            expected, _, others[name] = timed(whole_odds, judge, asked, size)
         apart = f"{np.abs(own - expected).max():.3f}"
         yield Row(
             f"a judged pair, {each} of an item",
@@ -114,17 +102,16 @@ def written(model: str, judge: TransformersGenerator, items: Sequence[Item]) -> 
         writer = kind(options)
         vars(writer)["_model"] = judge._model
         list(writer.generate(asked[:2]))
-        seconds.append(timed(list, writer.generate(asked))[0])
+        seconds.append(timed(list, writer.generate(asked))[2])
     own, whole = (1e3 * one / len(asked) for one in seconds)
     name = f"keywords of an item, {MAX_TOKENS} tokens"
     return Row(name, own, "ms", alternatives={"whole prompts": whole})
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
+    parser = option_parser(__doc__, json=True)
     parser.add_argument("--model", help="folder of another model")
     parser.add_argument("--pairs", type=int, default=32)
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
     report(rows(args.model or smollm2(), args.pairs), as_json=args.json)

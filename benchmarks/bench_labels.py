@@ -9,7 +9,6 @@ and positions are looked at with chance 1 / position. Prints one JSON object.
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import subprocess
@@ -17,6 +16,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from _timing import option_parser
 
 _SHOWN = 9
 _EVENTS_A_SEARCH = 9.58
@@ -54,9 +55,7 @@ def write_log(path: Path, events: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = option_parser(__doc__)
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, help="where the log goes; a temporary folder")
     asked = parser.parse_args()

@@ -9,7 +9,6 @@ others. --quick trains a few steps, to show that it runs.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from statistics import mean
 
 from _shop import write_catalogue
-from _timing import Row, report
+from _timing import Row, option_parser, report
 
 from trainers.demo import SAMPLE_SETTINGS, train_sample
 from trainers.training.contest import of_round
@@ -82,9 +81,8 @@ def rows(seeds: Sequence[int], more: Sequence[str]) -> Iterator[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = option_parser(__doc__, json=True)
     parser.add_argument("seeds", nargs="*", type=int, default=list(SEEDS))
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     report(rows(arguments.seeds, QUICK if arguments.quick else ()), as_json=arguments.json)

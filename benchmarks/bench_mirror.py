@@ -11,7 +11,6 @@ lists, with both of its backends.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import subprocess
@@ -22,11 +21,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
-from _timing import Row, first_call_microseconds, microseconds, report
+from _timing import Row, first_call_microseconds, microseconds, option_parser, report, timed
 from _worlds import Vocabulary, world_in, write_world
 from pyroaring import BitMap
 
@@ -71,11 +69,10 @@ print(json.dumps({"build": built - start, "peak": peak / 1024, "cpu": cpu}))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = option_parser(__doc__, json=True)
     parser.add_argument(
         "--quick", action="store_true", help="small worlds; the figures mean nothing"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     options = parser.parse_args()
     sizes = QUICK if options.quick else FULL
     with tempfile.TemporaryDirectory() as folder:
@@ -98,9 +95,7 @@ def import_row(repeats: int) -> Row:
     """`import cogr` over an interpreter alone."""
 
     def seconds(program: str) -> float:
-        start = perf_counter()
-        subprocess.run([sys.executable, "-c", program], check=True)
-        return perf_counter() - start
+        return timed(partial(subprocess.run, check=True), [sys.executable, "-c", program])[1]
 
     alone = median(seconds("") for _ in range(repeats))
     package = median(seconds("import cogr") for _ in range(repeats))

@@ -16,19 +16,19 @@ Prints one JSON object.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from _servers import node
+from _timing import in_turns, option_parser
+from _worlds import COMMON, KEYWORDS_EACH, LEARNED, Vocabulary
 
 from cogr.settings.serving import OpenSearchSettings
 from cogr.snapshots import Provenance, Row, Snapshot
@@ -45,49 +45,42 @@ from indexers.backends.opensearch.indexes import (
     stats,
 )
 from indexers.backends.opensearch.push import CHUNK_DOCUMENTS, push
-from ops.servers import OpenSearchSpec, start, stop
 
 PREFIX = "cogr-bench"
 BASELINE = f"{PREFIX}-baseline"
-VOCABULARY, KEYWORDS, ZIPF = 60_000, 15, 0.8
-COMMON, LEARNED = (VOCABULARY, ZIPF), (90_000, 0.3)
-"""Different keywords, and the exponent of Zipf's law."""
 
 
-def rows(items: int, seed: int = 0, law: tuple[int, float] = COMMON) -> Iterator[Row]:
+def rows(items: int, vocabulary: Vocabulary = COMMON) -> Iterator[Row]:
     """Items with 15 distinct keywords of two words each, drawn by Zipf's law."""
-    draw, (vocabulary, exponent) = np.random.default_rng(seed), law
-    odds = np.arange(1, vocabulary + 1) ** -exponent
-    cumulative = np.cumsum(odds / odds.sum())
+    rng = np.random.default_rng(0)
     for number in range(items):
-        drawn = np.searchsorted(cumulative, draw.random(2 * KEYWORDS))
-        words = dict.fromkeys(f"keyword {int(word):05d}" for word in drawn)
-        yield Row(
-            f"item-{number:07d}", f"Item number {number} of the benchmark", tuple(words)[:KEYWORDS]
-        )
+        drawn = vocabulary.draw(rng, 2 * KEYWORDS_EACH).tolist()
+        words = tuple(dict.fromkeys(f"keyword {word:05d}" for word in drawn))
+        title = f"Item number {number} of the benchmark"
+        yield Row(f"item-{number:07d}", title, words[:KEYWORDS_EACH])
 
 
-SYLLABLES = {48 + digit: "bcdfgklmnp"[digit] + "aeiou"[digit % 5] for digit in range(10)}
-# Words of letters alone: in `wo12rd` an index of CoGR reads three, of which each item has two.
+_SYLLABLES = {48 + digit: "bcdfgklmnp"[digit] + "aeiou"[digit % 5] for digit in range(10)}
+
+
+def words_drawn(rng: np.random.Generator, count: int) -> list[str]:
+    """Words by Zipf's law, of letters alone: in `wo12rd` an index of CoGR reads three, of which
+    each item has two.
+    """
+    return [f"{word:05d}".translate(_SYLLABLES) for word in COMMON.draw(rng, count).tolist()]
 
 
 def with_texts(
-    store: Store, items: int, words: int, law: tuple[int, float] = COMMON, *, kept: bool
+    store: Store, items: int, words: int, vocabulary: Vocabulary = COMMON, *, kept: bool
 ) -> Snapshot:
     """A snapshot of items with such titles, and with texts where they are `kept`."""
-    draw = np.random.default_rng(1)
-    odds = np.arange(1, VOCABULARY + 1) ** -ZIPF
-    cumulative = np.cumsum(odds / odds.sum())
-
-    def drawn(count: int) -> str:
-        found = np.searchsorted(cumulative, draw.random(count))
-        return " ".join(f"{int(word):05d}".translate(SYLLABLES) for word in found)
+    rng = np.random.default_rng(1)
 
     with TextsWriter(store) as writer:
 
         def titled() -> Iterator[Row]:
-            for row in rows(items, law=law):
-                title, text = drawn(6), drawn(words)
+            for row in rows(items, vocabulary):
+                title, text = (" ".join(words_drawn(rng, count)) for count in (6, words))
                 yield replace(row, text=title, body=writer.add([text])[0] if kept else "")
 
         provenance = lambda: Provenance(texts=writer.keep() if kept else None)  # noqa: E731
@@ -98,16 +91,16 @@ WARM_UP = 20_000
 
 
 def beside_texts(
-    cluster: Cluster, items: int, words: int, repeat: int, law: tuple[int, float]
+    cluster: Cluster, items: int, words: int, repeat: int, vocabulary: Vocabulary
 ) -> dict[str, Any]:
     """Pushes with texts and without, in turn, and one push more."""
     found: dict[str, Any] = {"items": items, "words": words}
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
-        snapshot = with_texts(store, items, words, law, kept=True)
+        snapshot = with_texts(store, items, words, vocabulary, kept=True)
         timed_push(cluster, with_texts(store, min(items, WARM_UP), words, kept=True))
         if repeat:
-            titles = with_texts(store, items, words, law, kept=False)
+            titles = with_texts(store, items, words, vocabulary, kept=False)
             found |= in_turn(cluster, {"titles": titles, "texts": snapshot}, repeat)
         before = cpu_seconds(cluster)
         pushed = push(cluster, snapshot)
@@ -121,10 +114,10 @@ def in_turn(cluster: Cluster, made: dict[str, Snapshot], repeat: int) -> dict[st
     """Medians of the CPU seconds of pushes, each kind first in turn, and the sizes."""
     found: dict[str, float] = {}
     times: dict[str, list[float]] = {name: [] for name in made}
-    for number in range(repeat):
-        for name, snapshot in [*made.items()][:: 1 if number % 2 else -1]:
+    for _, names in in_turns(made, repeat, warm_up=0):
+        for name in names:
             before = cpu_seconds(cluster)
-            pushed = push(cluster, snapshot)
+            pushed = push(cluster, made[name])
             times[name].append(cpu_seconds(cluster) - before)
             print(f"{name}: {pushed.seconds:.1f} s, CPU {times[name][-1]:.1f}", file=sys.stderr)
             found[f"{name}_mb"] = megabytes(cluster, pushed.index)
@@ -144,9 +137,13 @@ def cpu_seconds(cluster: Cluster) -> float:
     return float(spent / 1e3 + time.process_time())
 
 
-def timed_push(cluster: Cluster, snapshot: Snapshot) -> float:
-    """Seconds of one push from nothing."""
-    pushed = push(cluster, snapshot)
+def timed_push(cluster: Cluster, snapshot: Snapshot, base: Snapshot | None = None) -> float:
+    """Seconds of one push: in full, or by difference from a base."""
+    pushed = push(cluster, snapshot, base)
+    if (pushed.written < snapshot.manifest.entities) != (base is not None):
+        raise SystemExit(
+            f"{pushed.written} documents were written, which is not what was to be measured."
+        )
     cluster.call("DELETE", f"/{pushed.index}", doing="cleaning up")
     return pushed.seconds
 
@@ -187,9 +184,7 @@ def timed_baseline(cluster: Cluster, snapshot: Snapshot, url: str) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = option_parser(__doc__)
     parser.add_argument(
         "--url",
         help=(
@@ -210,31 +205,11 @@ def main() -> None:
     with node(options.url) as url:
         if options.texts:
             cluster = Cluster(OpenSearchSettings(url=url, prefix=PREFIX))
-            law = LEARNED if options.learned else COMMON
-            asked = (options.items, options.texts, options.repeat, law)
+            vocabulary = LEARNED if options.learned else COMMON
+            asked = (options.items, options.texts, options.repeat, vocabulary)
             print(json.dumps(beside_texts(cluster, *asked)))
             return
         measure(url, options.items, options.repeat, options.text_analyzer)
-
-
-@contextmanager
-def node(url: str | None) -> Iterator[str]:
-    """The URL of a node: the given one, or one that is started for the time of the block."""
-    if url:
-        yield url
-        return
-    started = start(
-        OpenSearchSpec(
-            version="3.8.0",
-            name=f"benchmark-{os.getpid()}",
-            port=0,
-            options="-Xmx1g",
-        )
-    )
-    try:
-        yield str(started.url)
-    finally:
-        stop(started.kind, started.name, remove=True)
 
 
 def measure(url: str, items: int, repeat: int, text_analyzer: str) -> None:
@@ -243,9 +218,8 @@ def measure(url: str, items: int, repeat: int, text_analyzer: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         snapshot = write_snapshot(Store(folder), "item", rows(items), Provenance())
         times: dict[str, list[float]] = {"baseline": [], "push": []}
-        for number in range(repeat):
-            # Alternating, and the first of a pair is not always the same.
-            for name in ("baseline", "push") if number % 2 else ("push", "baseline"):
+        for _, names in in_turns(times, repeat, warm_up=0):
+            for name in names:
                 seconds = (
                     timed_push(cluster, snapshot)
                     if name == "push"

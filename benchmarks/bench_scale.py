@@ -23,14 +23,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
-from bench_push import SYLLABLES, node, timed_baseline
+from _servers import node
+from _timing import T, option_parser, timed
+from _worlds import KEYWORDS_EACH
+from bench_push import timed_baseline, words_drawn
 
 from indexers.backends.memory import mirror_of
 from indexers.backends.opensearch import OpenSearchBackend
@@ -43,36 +44,28 @@ from indexers.workspace import Workspace
 
 SIZES = (10_000, 100_000, 1_000_000)
 PREFIX = "cogr-scale"
-VOCABULARY, WORDS, ZIPF = 60_000, 24, 0.8
+WORDS = 24
 QUERIES = 20
 WARM_UP = 100
-KEYWORDS = 15
-"""Of an item."""
-
-T = TypeVar("T")
 
 
 def write_catalogue(folder: Path, items: int) -> None:
     """items.jsonl: titles of six words, texts of 18 more, drawn by Zipf's law from 60,000 words;
     and a configuration.
     """
-    draw = np.random.default_rng(0)
-    cumulative = np.cumsum(np.arange(1, VOCABULARY + 1) ** -ZIPF)
+    rng = np.random.default_rng(0)
     data = folder / "data"
     data.mkdir()
     with (data / "items.jsonl").open("w", encoding="utf-8") as file:
         for number in range(items):
-            words = [
-                f"{w:05d}".translate(SYLLABLES)
-                for w in np.searchsorted(cumulative, draw.random(WORDS) * cumulative[-1]).tolist()
-            ]
+            words = words_drawn(rng, WORDS)
             item = {
                 "id": f"item{number:08}",
                 "title": " ".join(words[:6]),
                 "text": " ".join(words[6:]),
             }
             file.write(json.dumps(item) + "\n")
-    extractive.SCRIPTED_WORDS = KEYWORDS
+    extractive.SCRIPTED_WORDS = KEYWORDS_EACH
     (folder / "cogr.toml").write_text(
         '[dataset]\nloader = "jsonl"\npath = "data"\n[generator]\nname = "scripted"\n'
     )
@@ -90,9 +83,7 @@ class Stages:
         """Do it and note seconds, peak megabytes and megabytes left on disk."""
         before = _bytes_below(self._folder)
         with Peak() as peak:
-            started, cpu = time.perf_counter(), time.process_time()
-            done = what()
-            seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+            done, seconds, cpu = timed(what)
         self.rows[name] = {
             "seconds": round(seconds, 3),
             "cpu_seconds": round(cpu, 3),
@@ -266,9 +257,7 @@ def _in_own_process(items: int, url: str | None) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = option_parser(__doc__, json=True)
     parser.add_argument("--items", type=int, nargs="+", default=SIZES)
     parser.add_argument(
         "--url",
@@ -278,7 +267,6 @@ def main() -> None:
         "--no-server", action="store_true", help="the backend memory instead of OpenSearch"
     )
     parser.add_argument("--quick", action="store_true", help="200 and 400 items, no server")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:

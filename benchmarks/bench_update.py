@@ -11,7 +11,6 @@ long for either, a team's has been running for days. Prints one JSON object.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import statistics
@@ -19,10 +18,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from bench_push import PREFIX, node, rows
+from _servers import node
+from _timing import in_turns, option_parser
+from bench_push import PREFIX, rows, timed_push
 
 from cogr.settings.serving import OpenSearchSettings
-from cogr.snapshots import Provenance, Row, Snapshot
+from cogr.snapshots import Provenance, Row
 from cogr.snapshots.writing import write_snapshot
 from cogr.store import Store
 from indexers.backends.opensearch.client import Cluster
@@ -45,22 +46,9 @@ def changed(items: int, share: float) -> Iterator[Row]:
             yield dataclasses.replace(row, keywords=row.keywords[1:])
 
 
-def timed(cluster: Cluster, snapshot: Snapshot, base: Snapshot | None) -> float:
-    """Seconds of one push: in full, or by difference from a base."""
-    pushed = push(cluster, snapshot, base)
-    if (pushed.written < snapshot.manifest.entities) != (base is not None):
-        raise SystemExit(
-            f"{pushed.written} documents were written, which is not what was to be measured."
-        )
-    cluster.call("DELETE", f"/{pushed.index}", doing="cleaning up")
-    return pushed.seconds
-
-
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = option_parser(__doc__)
     parser.add_argument("--url", help="as of bench_push.py")
     parser.add_argument("--items", type=int, default=300_000)
     parser.add_argument("--share", type=float, default=0.01)
@@ -77,10 +65,10 @@ def main() -> None:
         assert state is not None, "it was just pushed"
         mark(cluster, state, verified=True)
         times: dict[str, list[float]] = {"full": [], "difference": []}
-        for number in range(WARM_UP + options.repeat):
-            for name in ("full", "difference") if number % 2 else ("difference", "full"):
-                seconds = timed(cluster, snapshot, base if name == "difference" else None)
-                if number >= WARM_UP:
+        for counts, names in in_turns(times, options.repeat, WARM_UP):
+            for name in names:
+                seconds = timed_push(cluster, snapshot, base if name == "difference" else None)
+                if counts:
                     times[name].append(seconds)
                 print(f"{name}: {seconds:.2f} s", file=sys.stderr)
         cluster.call("DELETE", f"/{index}", doing="cleaning up")

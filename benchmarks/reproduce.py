@@ -20,6 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from _timing import option_parser
+
 from benchmarks.compare import METHODS as COMPARED
 from benchmarks.compare.measuring import CUTS
 from benchmarks.compare.results import markdown
@@ -58,7 +60,7 @@ WRITTEN = "# Written by `python benchmarks/reproduce.py --write`.\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = option_parser(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", default=[], help="; ".join(NAMES))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("reproduced"))
