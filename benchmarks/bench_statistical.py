@@ -54,11 +54,10 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from _new_items import (
@@ -68,7 +67,7 @@ from _new_items import (
     of_statistical,
     retrieved_by,
 )
-from _timing import Row, report
+from _timing import Row, T, option_parser, report, timed
 from _worlds import write_shop
 from bench_scale import Peak
 from numpy.typing import NDArray
@@ -77,7 +76,7 @@ from benchmarks.compare.measuring import paired_p
 from cogr.datasets import load_dataset
 from cogr.datasets.changes import Changes
 from cogr.keywords import folded, self_keyword
-from cogr.metrics import f1_of, full_set, ranked, sets_of
+from cogr.metrics import f1_of, ranked, set_figures, sets_of
 from cogr.records import Dataset, Query, Split
 from cogr.settings import load_settings
 from cogr.snapshots import open_snapshot
@@ -149,8 +148,6 @@ TIMED_QUERIES = 200
 DISCOUNTS = 1 / np.log2(np.arange(2, 12))
 """Of the first ten places, for nDCG@10."""
 
-T = TypeVar("T")
-
 
 def load(name: str) -> Dataset:
     if name == "shop":
@@ -160,22 +157,24 @@ def load(name: str) -> Dataset:
     return load_dataset("beir", folder) if beir else load_dataset(name)
 
 
+def split_into(dataset: Dataset, train: Sequence[Query], test: Sequence[Query]) -> Dataset:
+    """The data set with these training and test queries alone."""
+    return replace(dataset, queries={"train": train, "dev": [], "test": test})
+
+
 def rows(name: str) -> Iterator[Row]:
     dataset = load(name)
     least, seconds = TARGETS[name]
-    wall, cpu = time.perf_counter(), time.process_time()
-    artefact = fit(dataset)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    artefact, wall, cpu = timed(fit, dataset)
     keywords = artefact.facts["keywords"]
     yield Row(
         f"{name}: fit", wall, "s", seconds, notes={"cpu": round(cpu, 1), "vocabulary": keywords}
     )
     with tempfile.TemporaryDirectory() as folder:
         save(artefact, Store(folder))
-        wall = time.perf_counter()
-        artefact = open_artefact(Store(folder))
+        artefact, wall, _ = timed(open_artefact, Store(folder))
         size = sum(path.stat().st_size for path in Path(folder).iterdir()) / 1e6
-        yield Row(f"{name}: open", time.perf_counter() - wall, "s", notes={"MB": round(size, 1)})
+        yield Row(f"{name}: open", wall, "s", notes={"MB": round(size, 1)})
     yield new_query(name, dataset, artefact)
     yield quality(name, dataset, artefact, least)
 
@@ -185,14 +184,9 @@ def new_query(name: str, dataset: Dataset, artefact: Artefact) -> Row:
     queries = dataset.queries["test"][:TIMED_QUERIES]
     most = ENCODED_QUERY_MS if artefact.index.encoder else QUERY_MS
     artefact.query_keywords(queries[:1])  # Loads the encoder.
-    wall, cpu = time.perf_counter(), time.process_time()
-    for query in queries:
-        artefact.query_keywords([query])
-    wall, cpu = (
-        (time.perf_counter() - wall) / len(queries),
-        (time.process_time() - cpu) / len(queries),
-    )
-    return Row(f"{name}: a new query", wall * 1e3, "ms", most, notes={"cpu": round(cpu * 1e3, 1)})
+    _, *seconds = timed(lambda: [artefact.query_keywords([query]) for query in queries])
+    wall, cpu = (1e3 * of / len(queries) for of in seconds)
+    return Row(f"{name}: a new query", wall, "ms", most, notes={"cpu": round(cpu, 1)})
 
 
 def quality(name: str, dataset: Dataset, artefact: Artefact, least: float) -> Row:
@@ -200,16 +194,10 @@ def quality(name: str, dataset: Dataset, artefact: Artefact, least: float) -> Ro
     so that less is better.
     """
     means, found = retrieval(dataset, artefact, "test")
-
-    def f1(retrieved: Mapping[str, Iterable[str]]) -> float:
-        runs = {query: frozenset(ids) for query, ids in retrieved.items()}
-        tested = {query: dataset.relevant[query] for query in runs}
-        return round(full_set(runs, tested).means["f1"], 4)
-
+    others = {"exact cut": exact_cut(artefact, dataset, "test"), "bm25": bm25(dataset, "test")}
     notes = {
         **{measure: round(value, 4) for measure, value in means.items()},
-        "exact cut": f1(exact_cut(artefact, dataset, "test").runs),
-        "bm25": f1(bm25(dataset, "test").runs),
+        **{name: round(other.row(dataset, "test")["f1"], 4) for name, other in others.items()},
         "keywords a query": round(sum(map(len, found)) / len(found), 1),
         "said": said(artefact, found),
         "single": single(dataset, artefact, "test"),
@@ -234,7 +222,7 @@ def retrieval(
         runs[query.id] = frozenset(artefact.item_ids[item] for item in own).union(
             *(owners.get(word, ()) for word in keywords)
         )
-    return full_set(runs, {id_: dataset.relevant[id_] for id_ in runs}).means, found
+    return set_figures(dataset, queries, runs).means, found
 
 
 def owned(dataset: Dataset, artefact: Artefact) -> dict[str, set[str]]:
@@ -338,10 +326,8 @@ def grown(items: int, encoder: Encoder | None) -> Iterator[Row]:
     """A row for each stage of a made-up shop of so many items, in this process."""
 
     def stage(name: str, work: Callable[[], T], most: float | None = None) -> tuple[Row, T]:
-        wall, cpu = time.perf_counter(), time.process_time()
         with Peak() as peak:
-            done = work()
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            done, wall, cpu = timed(work)
         notes = {"cpu": round(cpu, 1), "MB": peak.anonymous, "resident MB": peak.resident}
         return Row(f"{items} items: {name}", wall, "s", most, notes=notes), done
 
@@ -376,9 +362,8 @@ def in_process(items: int, encoder: str | None) -> Iterator[Row]:
 def learning(name: str, seed: int) -> Iterator[Row]:
     """A row for each number of training queries."""
     dataset = load(name)
-    trained = len(dataset.queries["train"])
-    folded = sum(map(len, dataset.queries.values())) < SMALL
-    every = trained if not folded else sum(map(len, dataset.queries.values())) * 4 // PARTS
+    folded = len(dataset.all_queries()) < SMALL
+    every = len(dataset.all_queries()) * 4 // PARTS if folded else len(dataset.queries["train"])
     for size in (*(size for size in SIZES if size < every), every):
         draws = 1 if size == every and not folded else DRAWS
         found = [_drawn(dataset, size, draw, folded, seed) for draw in range(draws)]
@@ -400,21 +385,15 @@ def _drawn(
 ) -> tuple[float, float, float, int]:
     """F1 of the keywords, of the exact cut and of BM25, and on how many queries."""
     rng = np.random.default_rng([seed, draw])
-    train, test = list(dataset.queries["train"]), list(dataset.queries["test"][:CURVE_QUERIES])
-    if folded:
-        pool = [query for queries in dataset.queries.values() for query in queries]
-        order = np.random.default_rng(seed).permutation(len(pool))
-        held = np.arange(len(pool)) % PARTS == draw
-        train, test = ([pool[i] for i in order[part]] for part in (~held, held))
+    whole = list(_fifths(dataset, seed))[draw] if folded else dataset
+    train, test = whole.queries["train"], whole.queries["test"][:CURVE_QUERIES]
     chosen = [train[i] for i in np.sort(rng.permutation(len(train))[:size])]
-    relevant = {query.id: dataset.relevant[query.id] for query in (*chosen, *test)}
-    drawn = replace(dataset, queries={"train": chosen, "dev": [], "test": test}, relevant=relevant)
+    drawn = split_into(dataset, chosen, test)
     artefact = fit(drawn, seed=seed + draw)
     means, _ = retrieval(drawn, artefact, "test")
-    tested = {query.id: relevant[query.id] for query in test}
     cut, text = (
-        full_set({id_: frozenset(ids) for id_, ids in found.runs.items()}, tested).means["f1"]
-        for found in (exact_cut(artefact, drawn, "test"), bm25(drawn, "test"))
+        other.row(drawn, "test")["f1"]
+        for other in (exact_cut(artefact, drawn, "test"), bm25(drawn, "test"))
     )
     return means["f1"], cut, text, len(test)
 
@@ -425,11 +404,11 @@ HALVES = 10
 def random_halves(name: str) -> Row:
     """Means over random halves of all queries: learned from one half, tested on the other."""
     dataset, found, over_text = load(name), [], []
-    pool = [query for queries in dataset.queries.values() for query in queries]
+    pool = dataset.all_queries()
     for seed in range(1, HALVES + 1):
         order = np.random.default_rng(seed).permutation(len(pool))
         train, test = ([pool[i] for i in half] for half in np.array_split(order, [len(pool) // 2]))
-        half = replace(dataset, queries={"train": train, "dev": [], "test": test})
+        half = split_into(dataset, train, test)
         with tempfile.TemporaryDirectory() as folder:
             figures, serving, text = pair_of(half, folder)
         found.append([*figures, serving.mean(), text.mean()])
@@ -486,24 +465,19 @@ _Figures = Mapping[str, NDArray[np.float64]]
 def unseen(name: str) -> Row:
     """Groups of topics, each tested after a fit to all the others."""
     dataset = load(name)
-    pool = [query for queries in dataset.queries.values() for query in queries]
-    every = fit(replace(dataset, queries={"train": pool, "dev": [], "test": []}))
+    pool = dataset.all_queries()
+    every = fit(split_into(dataset, pool, []))
     groups = topic_groups(every.sources, 0)
     f1, sure, text, expected = ([] for _ in range(4))
     for group in range(FOLDS):
         train, test = (
             [pool[i] for i in np.flatnonzero(there)] for there in (groups != group, groups == group)
         )
-        part = replace(dataset, queries={"train": train, "dev": [], "test": test})
+        part = split_into(dataset, train, test)
         artefact = fit(part)
         f1.append(_of_artefact(artefact, part, "test")[:, 0])
         sure += [answer.confidence for answer in artefact.answers(test)]
-        tested = {query.id: dataset.relevant[query.id] for query in test}
-        text.append(
-            full_set(
-                {id_: frozenset(ids) for id_, ids in bm25(part, "test").runs.items()}, tested
-            ).values["f1"]
-        )
+        text.append(set_figures(part, test, sets_of(bm25(part, "test").runs)).values["f1"])
         expected.append(artefact.facts["f1_hidden_topics"])
     found, by_text, told = np.concatenate(f1), np.concatenate(text), np.array(sure)
     bins = np.array_split(np.argsort(told), BINS)
@@ -531,10 +505,10 @@ def beside_text(dataset: Dataset, store: str) -> tuple[Workspace, _Figures, _Fig
     pair = generated_pair(workspace, splits=())
     item, query = (open_snapshot(workspace.store, id_) for id_ in (pair.items, pair.queries))
     ensure_pushed(workspace.backend, item)
-    tested = {one.id: dataset.relevant[one.id] for one in dataset.queries["test"]}
-    found = []
+    queries, found = dataset.require("test"), []
+    tested = {one.id: dataset.relevant[one.id] for one in queries}
     for one in (served(workspace, "test", item, query), bm25(dataset, "test")):
-        sets = full_set(sets_of(one.runs), tested).values
+        sets = set_figures(dataset, queries, sets_of(one.runs)).values
         ranks = ranked(one.rankings, tested, cutoffs=(10, 100, MAX_RANKING)).values
         found.append({**ranks, "P": sets["p"], "R": sets["r"], "F1": sets["f1"]})
     return workspace, found[0], found[1]
@@ -547,7 +521,7 @@ def encoder_gains(name: str, folder: str, seed: int, split: Split) -> Iterator[R
     """A row for each measure, of the split and, where queries are few, of all in five parts."""
     dataset, encoder = load(name), Encoder(folder, Store("memory://encoded"))
     tested = {str(split): [dataset]}
-    if sum(map(len, dataset.queries.values())) < SMALL:
+    if len(dataset.all_queries()) < SMALL:
         tested["5 folds"] = list(_fifths(dataset, seed))
     for what, sets in tested.items():
         asked: Split = split if what == split else "test"
@@ -673,12 +647,12 @@ def clicked(dataset: Dataset, artefact: Artefact, seed: int) -> dict[str, dict[s
 
 def _fifths(dataset: Dataset, seed: int) -> Iterator[Dataset]:
     """Each fifth of all queries as test queries, the others as training queries."""
-    pool = [query for queries in dataset.queries.values() for query in queries]
+    pool = dataset.all_queries()
     order = np.random.default_rng(seed).permutation(len(pool))
     for part in range(PARTS):
         held = np.arange(len(pool)) % PARTS == part
         train, test = ([pool[i] for i in order[rows]] for rows in (~held, held))
-        yield replace(dataset, queries={"train": train, "dev": [], "test": test})
+        yield split_into(dataset, train, test)
 
 
 def _of_queries(
@@ -752,10 +726,50 @@ def _kept(rows: Iterable[Row], shown: list[Row]) -> Iterator[Row]:
         yield row
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def _chosen(asked: argparse.Namespace) -> Callable[[str], Iterable[Row]]:
+    """What gives the rows of a data set: the way that an option names."""
+    seed, split = asked.seed, asked.split
+
+    def of_sample(name: str) -> Dataset:
+        return sampled(load(name), asked.sample)
+
+    ways: dict[str, Callable[[str], Iterable[Row]]] = {
+        "readability": lambda name: prices(name, seed),
+        "new_items": lambda name: new_items(of_sample(name), split, asked.share, asked.draws),
+        "served": lambda name: [serves(name)],
+        "unseen": lambda name: [unseen(name)],
+        "halves": lambda name: [random_halves(name)],
+        "encoder": lambda name: encoder_gains(name, asked.encoder, seed, split),
+        "judge": lambda name: judge_gains(
+            of_sample(name), asked.judge, asked.kept, known=asked.known_items
+        ),
+        "clicks": lambda name: click_gains(name, seed, split),
+        "curve": lambda name: learning(name, seed),
+    }
+    return next((way for option, way in ways.items() if getattr(asked, option)), rows)
+
+
+def _of_sizes(asked: argparse.Namespace) -> Iterator[Row]:
+    """The rows of made-up shops."""
+    drawn = Drawn(asked.encoder) if asked.encoder else None
+    for items in asked.scale:
+        yield from grown(items, drawn) if asked.alone else in_process(items, asked.encoder)
+
+
+def _names(asked: argparse.Namespace) -> list[str]:
+    """The data sets that are asked for and there."""
+    known = (*TARGETS, *UNTUNED) if asked.served or asked.unseen else TARGETS
+    folder = os.environ.get("COGR_DATA_DIR", "")
+    return [
+        name
+        for name in asked.names or known
+        if name == "shop" or (folder and (Path(folder) / name).is_dir())
+    ]
+
+
+def _options() -> argparse.Namespace:
+    parser = option_parser(__doc__, json=True)
     parser.add_argument("names", nargs="*", help=", ".join(TARGETS))
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--readability", action="store_true")
     parser.add_argument("--new-items", action="store_true")
     parser.add_argument("--share", type=float, default=NEW_SHARE)
@@ -775,58 +789,22 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--scale", nargs="+", type=int, default=(), metavar="ITEMS")
     parser.add_argument("--alone", action="store_true", help="--scale in this process")
-    arguments = parser.parse_args()
-    if arguments.scale:
-        drawn = Drawn(arguments.encoder) if arguments.encoder else None
-        every: Iterable[Row] = (
-            row
-            for items in arguments.scale
-            for row in (
-                grown(items, drawn) if arguments.alone else in_process(items, arguments.encoder)
-            )
-        )
-        report(every, as_json=arguments.json)
+    return parser.parse_args()
+
+
+def main() -> None:
+    asked = _options()
+    if asked.scale:
+        report(_of_sizes(asked), as_json=asked.json)
         return
-    root = Path(os.environ.get("COGR_DATA_DIR", ""))
-    known = (*TARGETS, *UNTUNED) if arguments.served or arguments.unseen else TARGETS
-    names = [
-        name
-        for name in arguments.names or known
-        if name == "shop" or (os.environ.get("COGR_DATA_DIR") and (root / name).is_dir())
-    ]
-    if not names:
+    if not (names := _names(asked)):
         print("COGR_DATA_DIR has none of the data sets; see docs/datasets.md.")
         return
-    if arguments.readability:
-        every = (row for name in names for row in prices(name, arguments.seed))
-    elif arguments.new_items:
-        sets = (sampled(load(name), arguments.sample) for name in names)
-        split, share, draws = arguments.split, arguments.share, arguments.draws
-        every = (row for one in sets for row in new_items(one, split, share, draws))
-    elif arguments.served:
-        every = map(serves, names)
-    elif arguments.unseen:
-        every = map(unseen, names)
-    elif arguments.halves:
-        every = map(random_halves, names)
-    elif arguments.encoder:
-        encoder, seed, split = arguments.encoder, arguments.seed, arguments.split
-        every = (row for name in names for row in encoder_gains(name, encoder, seed, split))
-    elif arguments.judge:
-        sets = (sampled(load(name), arguments.sample) for name in names)
-        model, kept, known_items = arguments.judge, arguments.kept, arguments.known_items
-        every = (row for one in sets for row in judge_gains(one, model, kept, known=known_items))
-    elif arguments.clicks:
-        seed, split = arguments.seed, arguments.split
-        every = (row for name in names for row in click_gains(name, seed, split))
-    elif arguments.curve:
-        every = (row for name in names for row in learning(name, arguments.seed))
-    else:
-        every = (row for name in names for row in rows(name))
-    shown: list[Row] = []
-    report(_kept(every, shown), as_json=arguments.json)
-    if arguments.picture:
-        picture(shown, arguments.picture)
+    way, shown = _chosen(asked), list[Row]()
+    every = (row for name in names for row in way(name))
+    report(_kept(every, shown), as_json=asked.json)
+    if asked.picture:
+        picture(shown, asked.picture)
 
 
 if __name__ == "__main__":
