@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from _new_items import retrieved_by
 
 from cogr.errors import GeneratorError, SnapshotError
 from cogr.keywords import parse, self_keyword
@@ -36,7 +37,7 @@ from indexers.generators.statistical.item_keywords import assemble, writable
 from indexers.generators.statistical.storage import open_artefact, save
 from indexers.text import Analyser
 from tests.damages import damage, files_below
-from tests.indexers.generators.statistical.retrieval import cut_f1, f1, retrieved
+from tests.indexers.generators.statistical.retrieval import cut_f1, f1
 from tests.shops import sample_part, training_shop
 
 
@@ -45,7 +46,16 @@ def test_shoppers_words_find_the_catalogues(dataset: Dataset, artefact: Artefact
     training.
     """
     assert cut_f1(dataset, artefact) > 0.6
-    assert f1(dataset, retrieved(artefact, dataset.items, dataset.queries["test"])) > 0.5
+    queries = dataset.queries["test"]
+    found = retrieved_by(artefact, dataset, queries)
+    assert f1(dataset, found) > 0.5
+    # An item whose keywords or title share one with the query's is retrieved, and no other.
+    sets = {
+        item.id: {*artefact.item_keywords(item), self_keyword(item.title)} for item in dataset.items
+    }
+    for query, keywords in zip(queries, artefact.query_keywords(queries), strict=True):
+        asked = {*keywords, self_keyword(query.text)}
+        assert found[query.id] == {id_ for id_, words in sets.items() if words & asked}
 
 
 def test_the_reported_figure_is_of_training_queries_answered_out_of_fold(
@@ -161,7 +171,7 @@ def test_the_shops_confidence_tells_good_sets_from_bad_ones(
     better.
     """
     queries = dataset.queries["test"]
-    sets = retrieved(artefact, dataset.items, queries)
+    sets = retrieved_by(artefact, dataset, queries)
     sure = [answer.confidence for answer in artefact.answers(queries)]
     assert abs(np.mean(sure) - f1(dataset, sets)) < 0.1
     order = [queries[at].id for at in np.argsort(sure)]

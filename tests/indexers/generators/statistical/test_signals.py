@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from _new_items import retrieved_by
 
 from cogr.errors import GeneratorError
 from cogr.records import Dataset, Item, Query
@@ -17,7 +18,7 @@ from indexers.generators.statistical.fitting import fit
 from indexers.generators.statistical.generator import Statistical, StatisticalOptions
 from indexers.generators.statistical.ranking.text_index import PairSignals
 from indexers.generators.statistical.storage import open_artefact, save
-from tests.indexers.generators.statistical.retrieval import f1, retrieved
+from tests.indexers.generators.statistical.retrieval import f1
 from tests.shops import sample_shop
 
 pytestmark = pytest.mark.slow
@@ -54,7 +55,7 @@ def test_clicks_help_the_queries_that_have_them_and_harm_no_others(
     with_clicks, without = sample.queries["test"][::2], sample.queries["test"][1::2]
     for queries, least in ((with_clicks, 0.05), (without, -0.03)):
         before, after = (
-            f1(sample, retrieved(one, sample.items, queries)) for one in (artefact, clicked)
+            f1(sample, retrieved_by(one, sample, queries)) for one in (artefact, clicked)
         )
         assert after - before > least
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from _new_items import retrieved_by
 
 from cogr.datasets.builder import by_hash
 from cogr.errors import SnapshotError
@@ -21,7 +22,7 @@ from indexers.generators.statistical.generator import (
     StatisticalOptions,
     fit_of,
 )
-from tests.indexers.generators.statistical.retrieval import cut_f1, f1, retrieved
+from tests.indexers.generators.statistical.retrieval import cut_f1, f1
 from tests.shops import training_shop
 
 COLOURS = [f"colour{n}" for n in range(44)]
@@ -85,7 +86,7 @@ def test_a_pair_that_knows_more_than_the_texts_is_used(world: World) -> None:
     data = world.data
     assert cut_f1(data, world.alone.artefact) < 0.6
     assert cut_f1(data, world.stacked.artefact) > 0.8
-    found = retrieved(world.stacked.artefact, data.items, data.queries["test"])
+    found = retrieved_by(world.stacked.artefact, data, data.queries["test"])
     assert f1(data, found) > 0.75
     told = world.stacked.fingerprint["stacking"]
     assert isinstance(told, Mapping)
