@@ -129,6 +129,8 @@ def test_a_slow_model_answers_the_next_one(
         with running(opened, model="m-{round}", hot_queries=0) as expander:
             wait_for(lambda: expander.parts.models.state == "openai")
             assert expander.expand("blue chair")["reason"] == "deadline"
+            # Who asks before the answer is in Redis would have the model asked again.
+            wait_for(lambda: not expander.metric("cogr_expander_in_flight"))
             expander.until("blue chair", "cache")
             assert len(endpoint.bodies) == 1
 
