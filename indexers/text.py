@@ -552,6 +552,15 @@ class WordIndex:
                 scores[self.texts[postings]] += self.postings[postings]
         return scores
 
+    def best(self, text: str, size: int) -> list[tuple[int, float]]:
+        """Numbers and scores of the best texts with scores above 0, score descending, then by
+        number.
+        """
+        scores = self.scores(text)
+        scored = np.flatnonzero(scores > 0)
+        best = scored[np.argsort(-scores[scored], kind="stable")][:size]
+        return list(zip(best.tolist(), scores[best].tolist(), strict=True))
+
     def literal(self, text: str) -> NDArray[np.int64]:
         """Numbers of the texts that have every word of a query, stop words aside."""
         terms = set(self.analyser.terms(text))
@@ -642,10 +651,7 @@ class Lexical:
         """Ids and scores of the best items of one text with scores above 0, score descending, then
         id.
         """
-        scores = self._index.scores(text)
-        scored = np.flatnonzero(scores > 0)
-        best = scored[np.argsort(-scores[scored], kind="stable")][:size].tolist()
-        return [(self._ids[at], float(scores[at])) for at in best]
+        return [(self._ids[at], score) for at, score in self._index.best(text, size)]
 
     @property
     def size_bytes(self) -> int:

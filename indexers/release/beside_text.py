@@ -11,11 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cogr.datasets.builder import place
-from cogr.metrics import measure, measures_of, rows_of_queries, sweep_cutoff
+from cogr.metrics import Figures, measure, measures_of, rows_of_queries, sweep_cutoff
 from cogr.records import SIDES, Dataset, Query, Side
 from cogr.snapshots import open_snapshot, read_manifest
 from indexers.backends import Words, text_boost
@@ -94,43 +91,32 @@ def _measured(
     for id_, row in rows.items():
         words = Words(row.text, text_boost(row.weights, settings.serving.blend))
         ranked = opened.rank(row.weighted, words, MAX_RANKING)
-        assert ranked.by_text is not None, "a search with words is by text too"
         ids = [opened.mirror.ids[dense] for dense in ranked.dense.tolist()]
         sets[id_], serving[id_] = ids[: ranked.total], ids[:MAX_RANKING]
-        text[id_] = _by_text(opened, ranked.by_text)
+        text[id_] = _by_text(opened, row.text)
     cutoff = _cutoff(opened, dataset) or _swept(text, dataset, queries)
     cut = {id_: ids[:cutoff] for id_, ids in text.items()}
     own, other = measure(dataset, queries, sets, serving), measure(dataset, queries, cut, text)
     on = "dev queries" + ", by titles alone" * (item.manifest.texts is None)
-    return [*_compared(own.values, other.values, own.weights, on)]
+    return [*_compared(own, other, on)]
 
 
-def _compared(
-    own: Mapping[str, NDArray[np.float64]],
-    other: Mapping[str, NDArray[np.float64]],
-    weights: NDArray[np.float64],
-    on: str,
-) -> Iterator[Comparison]:
+def _compared(own: Figures, other: Figures, on: str) -> Iterator[Comparison]:
     for key, name in measures_of("gate").items():
-        more = own[key] - other[key]
+        more = own.values[key] - other.values[key]
         error = float(more.std(ddof=1)) / more.size**0.5 if more.size > 1 else 0.0
-        serves, text = (float(np.average(one[key], weights=weights)) for one in (own, other))
-        yield Comparison(name, on, serves, text, 0.0 if key == "f1" else error)
+        yield Comparison(name, on, own.means[key], other.means[key], 0.0 if key == "f1" else error)
 
 
-def _by_text(opened: Opened, scores: NDArray[np.float32]) -> list[str]:
-    matching = np.flatnonzero(scores > 0)
-    best = matching[np.argsort(-scores[matching], kind="stable")][:MAX_RANKING]
-    return [opened.mirror.ids[dense] for dense in best.tolist()]
+def _by_text(opened: Opened, text: str) -> list[str]:
+    best = opened.searched.whole.best(Words(text).texts[0], MAX_RANKING)
+    return [opened.mirror.ids[dense] for dense, _ in best]
 
 
 def _cutoff(opened: Opened, dataset: Dataset) -> int | None:
     # Items a query that have the best F1 on training queries.
-    runs, queries = {}, sample_of(dataset.queries.get("train", ()))
-    for query in queries:
-        scores = opened.rank({}, Words(query.text), MAX_RANKING).by_text
-        assert scores is not None
-        runs[query.id] = _by_text(opened, scores)
+    queries = sample_of(dataset.queries.get("train", ()))
+    runs = {query.id: _by_text(opened, query.text) for query in queries}
     return _swept(runs, dataset, queries)
 
 
