@@ -29,7 +29,7 @@ DataVerdict = Literal["train", "label more", "keep BM25"]
 
 ENOUGH_TRAINING_QUERIES = 100
 """Below this, training has too little to learn from."""
-MAX_ITEMS = 300_000
+_MAX_ITEMS = 300_000
 """Most items for searches: with more they would take gigabytes."""
 _DEPTH = 10
 _FEW_JUDGED, _MAX_LEAKED = 0.5, 0.02
@@ -275,8 +275,8 @@ def _beside_text(workspace: Workspace, verdict: DataVerdict) -> tuple[DataVerdic
 def _measured(workspace: Workspace) -> tuple[Mapping[str, Holes], Mapping[str, str]]:
     # What was found out of retrievers, and which could not be asked, and why.
     dataset = workspace.dataset
-    if len(dataset.items) > MAX_ITEMS:
-        return {}, {"retrievers": f"more than {MAX_ITEMS:,} items"}
+    if len(dataset.items) > _MAX_ITEMS:
+        return {}, {"retrievers": f"more than {_MAX_ITEMS:,} items"}
     queries = sample_of(dataset.all_queries())
     runs, missing = runs_of(workspace, queries, _DEPTH) if queries else ({}, {})
     return holes(runs, dataset), missing

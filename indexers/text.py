@@ -591,9 +591,9 @@ class CodeIndex(Sequence[bytes]):
                 ends.append(len(letters))
                 owners.append(at)
         buffers = [None, pa.py_buffer(ends), pa.py_buffer(letters)]
-        found = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(owners), buffers)
-        order = pc.array_sort_indices(found)
-        _, ends_in_order, in_order = found.take(order).buffers()
+        unsorted = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(owners), buffers)
+        order = pc.array_sort_indices(unsorted)
+        _, ends_in_order, in_order = unsorted.take(order).buffers()
         return cls(
             np.frombuffer(in_order or b"", np.uint8),
             np.frombuffer(ends_in_order, np.int64),

@@ -213,8 +213,8 @@ def load_weights(folder: Path, adapter: Path | None, dtype: Any, *, learns: bool
     """
     what = f"The model {folder}{f' with the adapter {adapter}' if adapter else ''}"
     with loading(what, memory_errors_pass=learns):
-        _, found = _load(folder, device_map="meta")
-        lacking = sorted(found["missing_keys"])
+        _, report = _load(folder, device_map="meta")
+        lacking = sorted(report["missing_keys"])
         model, _ = (None, None) if lacking else _load(folder, dtype=dtype)
         if model and adapter:
             from peft import PeftModel

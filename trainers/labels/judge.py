@@ -41,7 +41,7 @@ FORM = """
 Answer with {"grade": "excellent"}, {"grade": "good"}, {"grade": "acceptable"}, {"grade": "poor"} \
 or {"grade": "bad"}."""
 
-DEPTH = 10
+_DEPTH = 10
 """Items of each query from each retriever."""
 MIN_PAIRS = 10
 """Fewest pairs for a measurement of agreement."""
@@ -308,10 +308,10 @@ def pool(workspace: Workspace, queries: Sequence[Query]) -> list[QueryItem]:
     """The pairs of queries and what retrievers find that nobody judged."""
     dataset = workspace.dataset
     rows = {item.id: row for row, item in enumerate(dataset.items)}
-    runs, _ = runs_of(workspace, queries, DEPTH)
+    runs, _ = runs_of(workspace, queries, _DEPTH)
     pairs = []
     for query in queries:
-        pooled = {id_ for run in runs.values() for id_ in run.get(query.id, ())[:DEPTH]}
+        pooled = {id_ for run in runs.values() for id_ in run.get(query.id, ())[:_DEPTH]}
         left = sorted(pooled - dataset.judged.get(query.id, {}).keys())
         pairs += [QueryItem(query, dataset.items[rows[id_]]) for id_ in left]
     return pairs

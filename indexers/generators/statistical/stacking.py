@@ -41,7 +41,7 @@ MIN_FITTED = 10
 _MAX_FITTED = 1000
 """Most queries that coefficients are fitted on."""
 
-PENALTY = 1.0
+_PENALTY = 1.0
 """L2 penalty against the summed loss of the items: it draws the coefficient of the ranker's logit
 towards 1 and those of the pairs towards 0.
 """
@@ -49,7 +49,7 @@ towards 1 and those of the pairs towards 0.
 _MIN_P = 1e-4
 """Probability of items that are not candidates of the ranker."""
 
-DIGITS = 4
+_DIGITS = 4
 """Digits to which coefficients are rounded, so that every machine fits the same ones."""
 
 
@@ -241,4 +241,4 @@ def fit_line(x: Floats64, y: Floats64) -> Floats64:
     """
     prior = np.zeros(x.shape[1])
     prior[0] = 1
-    return np.round(likeliest_line(x, y, np.ones(y.size), PENALTY, prior), DIGITS)
+    return np.round(likeliest_line(x, y, np.ones(y.size), _PENALTY, prior), _DIGITS)

@@ -44,7 +44,7 @@ _FILES = (ONNX_FILE, "tokenizer.json", "1_Pooling/config.json")
 
 CHOICE = f"{_FOLDER}/choice.json"
 
-MAX_ITEMS, MAX_LETTERS = 100_000, 16_000_000
+MAX_ENCODED, MAX_LETTERS = 100_000, 16_000_000
 """For which `auto` takes an encoder. A new query is encoded and compared with all items, which
 takes it from 13 to 22 ms; half an hour of a core encodes 4 million tokens.
 """
@@ -52,12 +52,12 @@ takes it from 13 to 22 ms; half an hour of a core encodes 4 million tokens.
 _FOREIGN, _READ = 0.02, 5000
 """Share of letters beyond ASCII that English titles stay below, and titles that are looked at."""
 
-MAX_TOKENS, LETTERS = 128, 4
+_MAX_TOKENS, LETTERS = 128, 4
 """Tokens of a text that are read, since the beginning of an item says what it is; letters of a
 token, about.
 """
 
-AT_ONCE, BATCH = 512, 32
+_AT_ONCE, BATCH = 512, 32
 """Texts that are encoded between two writes to the store, and together."""
 
 
@@ -102,8 +102,8 @@ class Encoder:
         }
         fresh = sorted(missing, key=lambda key: len(missing[key]))
         points = dict[bytes, Floats]()
-        for at in range(0, len(fresh), AT_ONCE):
-            some = fresh[at : at + AT_ONCE]
+        for at in range(0, len(fresh), _AT_ONCE):
+            some = fresh[at : at + _AT_ONCE]
             # Tokenizers refuse lone surrogates.
             clean = [missing[key].encode("utf-8", "replace").decode() for key in some]
             made = dict(zip(some, unit(self._encode(clean)), strict=True))
@@ -164,9 +164,9 @@ def choose_encoder(items: Sequence[Item], language: str, store: Store) -> Encode
 
 
 def _choose(items: Sequence[Item], language: str, store: Store) -> EncoderChoice:
-    if len(items) > MAX_ITEMS:
-        return EncoderChoice(why=f"new queries would be slow with more than {MAX_ITEMS:,} items")
-    read = MAX_TOKENS * LETTERS
+    if len(items) > MAX_ENCODED:
+        return EncoderChoice(why=f"new queries would be slow with more than {MAX_ENCODED:,} items")
+    read = _MAX_TOKENS * LETTERS
     if sum(min(len(item.title) + len(item.text), read) for item in items) > MAX_LETTERS:
         return EncoderChoice(why="the items' texts would take more than half an hour of a core")
     if not _is_english(items, language):
@@ -235,7 +235,7 @@ def _read_onnx(folder: Path) -> tuple[Any, Any]:
         # A query's few tokens gain nothing by more, which wait for one another on a busy machine.
         options.intra_op_num_threads = 1
         session = InferenceSession(folder / ONNX_FILE, options, ["CPUExecutionProvider"])
-    tokenizer.enable_truncation(MAX_TOKENS)
+    tokenizer.enable_truncation(_MAX_TOKENS)
     tokenizer.enable_padding()
     return tokenizer, session
 

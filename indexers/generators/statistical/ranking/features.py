@@ -136,14 +136,14 @@ def _candidates(sources: TrainingQueries, batch: QueryBatch) -> CandidatePairs:
     spelled = SPELLED_DEPTH_OF_FEW if sources.few else SPELLED_DEPTH
     names = (*CANDIDATES, *(("near_encoded", *ENCODED_VOTES) if signals.encoded else ()))
     scores = [*(signals.pair[name] for name in names), *batch.pair_signals]
-    found = [top_rows(values, depth) for values in scores]
-    found.append(top_dense(signals.points["latent"] @ index.points.T, depth))
-    found.append(index.nearest_titles(batch.grams, spelled))
+    best = [top_rows(values, depth) for values in scores]
+    best.append(top_dense(signals.points["latent"] @ index.points.T, depth))
+    best.append(index.nearest_titles(batch.grams, spelled))
     if signals.encoded:
-        found.append(index.nearest_encoded(signals.encoded[1], depth))
+        best.append(index.nearest_encoded(signals.encoded[1], depth))
     chosen = np.zeros((batch.size, index.n_items), dtype=bool)
-    for best in found:
-        chosen[row_of(best), best.indices] = True
+    for rows in best:
+        chosen[row_of(rows), rows.indices] = True
     row, item = np.divmod(np.flatnonzero(chosen), index.n_items)
     return CandidatePairs(_columns(sources, batch, signals, row, item), row, item)
 

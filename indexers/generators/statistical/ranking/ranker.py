@@ -58,7 +58,7 @@ _MODEL: Mapping[str, Any] = {
     "num_threads": 1,
     "verbose": -1,
 }
-MANY = {"num_leaves": 31, "min_data_in_leaf": 100}, 100
+_MANY = {"num_leaves": 31, "min_data_in_leaf": 100}, 100
 _FEW = {"num_leaves": 7, "min_data_in_leaf": 50}, 60
 """Sizes of trees, and how many there are, for many and for few training queries."""
 
@@ -284,7 +284,7 @@ def _cross_fit(
         x, y, weight = pairs.x[rows], labels[rows], weights[rows]
         few = folds.size < FEW_QUERIES
         line = logistic(_curved(x), y, weight) if few else np.zeros(0, np.float32)
-        size, rounds = _FEW if few else MANY
+        size, rounds = _FEW if few else _MANY
         data = lightgbm.Dataset(x, y, weight=weight)
         return lightgbm.train({**_MODEL, **size, "seed": seed}, data, rounds), line
 

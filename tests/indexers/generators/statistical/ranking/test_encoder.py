@@ -193,7 +193,7 @@ def test_auto_without_weights_is_none_from_then_on(
         ("Café chairs of solid oak, in pairs, for small kitchens or gardens", "english", "", ""),
         ("Kommode", "german", "", "of another language"),
         ("实木 书桌", "english", "", "of another language"),
-        ("Oak desk", "english", "MAX_ITEMS", "slow with more than"),
+        ("Oak desk", "english", "MAX_ENCODED", "slow with more than"),
         ("Oak desk", "english", "MAX_LETTERS", "half an hour"),
     ],
 )
