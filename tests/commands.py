@@ -94,7 +94,11 @@ def run_program(
 
 
 def ran(*command: str | Path, **options: Any) -> str:
-    """What a program writes that must end well; `options` are those of `subprocess.run`."""
+    """Run a program, which must end well. Returns what it wrote to standard output.
+
+    Args:
+        options: those of `subprocess.run`.
+    """
     line = [*map(str, command)]
     ended = subprocess.run(line, capture_output=True, text=True, check=False, **options)
     assert ended.returncode == 0, ended.stdout + ended.stderr
