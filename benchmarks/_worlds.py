@@ -1,11 +1,8 @@
-"""Made-up worlds of realistic shape: keywords by Zipf's law, titles all different; and pairs that
-serve.
-"""
+"""Made-up worlds of realistic shape: keywords by Zipf's law, titles all different."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,11 +13,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from cogr.matching.mirror import Mirror
-from cogr.snapshots import Manifest, Provenance, Row, Snapshot
-from cogr.snapshots.writing import SCHEMA, write_snapshot
+from cogr.snapshots import Manifest, Snapshot
+from cogr.snapshots.writing import SCHEMA
 from cogr.store import Store
-from indexers.release import release
-from indexers.workspace import Workspace
 
 KEYWORDS_EACH = 15
 _BATCH = 16_384
@@ -125,19 +120,6 @@ def _manifest(entities: int, vocabulary: Vocabulary) -> Manifest:
         k_max=30,
         created="",
     )
-
-
-def serve_pair(folder: Path, items: Iterable[Row], queries: Iterable[Row], more: str = "") -> None:
-    """Let these keywords serve, in a shop without data; `more` continues its configuration."""
-    config = folder / "cogr.toml"
-    shop = '[dataset]\nloader = "jsonl"\npath = "data"\n[serving]\nlive = "none"\n'
-    config.write_text(shop + more)
-    workspace = Workspace.open(config)
-    pair = [
-        write_snapshot(workspace.store, "item", items, Provenance()),
-        write_snapshot(workspace.store, "query", queries, Provenance()),
-    ]
-    release(workspace, [snapshot.id for snapshot in pair], gate=False)
 
 
 def write_shop(folder: Path, items: int, queries: int) -> None:

@@ -45,9 +45,9 @@ from typing import Any
 
 import numpy as np
 from _http_load import Connection, Load, ask, connect, for_seconds, request_bytes, run
-from _servers import redis
+from _servers import redis, serve_pair
 from _timing import in_turns, option_parser
-from _worlds import COMMON, KEYWORDS_EACH, LEARNED, serve_pair
+from _worlds import COMMON, KEYWORDS_EACH, LEARNED
 from bench_combining import a_node
 from bench_expander import expander, server
 from pydantic_core import from_json

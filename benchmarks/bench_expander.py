@@ -26,9 +26,8 @@ from pathlib import Path
 
 import psutil
 from _http_load import Load, for_seconds, request_bytes, run, send
-from _servers import redis
+from _servers import redis, serve_pair
 from _timing import in_turns, option_parser
-from _worlds import serve_pair
 
 from cogr.snapshots import Row
 from ops.servers import free_port
