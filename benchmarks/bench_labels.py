@@ -1,7 +1,7 @@
 """`cogr-train labels from-clicks` on a made-up log: seconds and memory.
 
     python benchmarks/bench_labels.py                    10 million events as ndjson
-    python benchmarks/bench_labels.py --events 200000    a quick look; the figures mean little
+    python benchmarks/bench_labels.py --events 1000000   a quick look; the figures mean little
 
 20,000 queries by a power law, 30 items each, 9 shown a search; a third of the items is relevant,
 and positions are looked at with chance 1 / position. Prints one JSON object.
