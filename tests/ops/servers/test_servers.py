@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -180,8 +181,8 @@ def test_a_node_keeps_its_data_over_a_kill_and_listens_on_the_loopback_alone(
     first = start(wanted)
     assert first.log.is_file()
     assert documents(str(first.url)) == 1
-    sockets = psutil.net_connections("tcp")
-    mine = {one.laddr.ip for one in sockets if one.status == "LISTEN" and first.port in one.laddr}
+    port, sockets = urlsplit(first.url).port, psutil.net_connections("tcp")
+    mine = {one.laddr.ip for one in sockets if one.status == "LISTEN" and one.laddr.port == port}
     assert mine
     assert mine <= {"127.0.0.1", "::ffff:127.0.0.1"}
     os.kill(first.pid, signal.SIGKILL)
