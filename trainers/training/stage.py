@@ -216,8 +216,8 @@ def do_next(workspace: Workspace, run: Run, retries: int) -> None:
     """Say which stage is next, do it, and put it into the state."""
     state = run.state()
     say = logs.say if ranks.is_first() else lambda _: None  # Each message appears once.
-    round_ = state.unfinished
-    assert round_ is not None
+    if (round_ := state.unfinished) is None:
+        return  # The first process has done the last stages, which it does alone, meanwhile.
     name = round_.next_stage
     assert name is not None
     inputs = Inputs(with_dev(workspace), run, round_, state.base, say, retries)
