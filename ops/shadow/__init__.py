@@ -18,6 +18,7 @@ from cogr.datasets.query_logs import Searched
 from cogr.errors import ServiceError, UserError
 from indexers.backends.opensearch.client import Cluster, service_error
 from indexers.backends.opensearch.indexes import IndexState
+from indexers.backends.opensearch.search import lost_shards
 from ops.shadow.bodies import NOTHING, SERVED, Body
 
 IN_A_ROW = 10
@@ -201,7 +202,7 @@ class Search:
                 )
             error = service_error(refusal, self.cluster.url, f"searching {index}")
             raise FailedError(str(error), refusal.kind or f"status {refusal.status}")
-        if answer["timed_out"] or answer["_shards"]["failed"]:
+        if answer["timed_out"] or lost_shards(answer):
             raise FailedError(
                 f"The answer from {index} is incomplete; see the cluster's health.", "not whole"
             )

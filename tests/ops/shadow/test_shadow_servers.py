@@ -15,7 +15,13 @@ import pytest
 from cogr.settings.serving import OpenSearchSettings
 from indexers.backends.opensearch.client import Cluster
 from tests.commands import Command, Ended
-from tests.indexers.backends.opensearch_worlds import filled, flags_of, overrides_of, prefix_of
+from tests.indexers.backends.opensearch_worlds import (
+    filled,
+    flags_of,
+    half_there,
+    overrides_of,
+    prefix_of,
+)
 from tests.ops.expander.expander_worlds import ITEMS, running, serve_pair, workspace
 from tests.shops import write_jsonl
 
@@ -78,6 +84,16 @@ def shadow(world: World, cogr_ops: Command) -> Command:
         return cogr_ops("shadow", log, *world.arguments, *present, *named)
 
     return run
+
+
+def test_an_answer_without_a_shard_is_a_failure(
+    shadow: Command, opensearch: OpenSearchSettings
+) -> None:
+    with prefix_of(opensearch) as cluster:
+        half = f"{cluster.settings.prefix}-half"
+        half_there(cluster, half, {row.id: {"title": row.text, "sku": row.id} for row in ITEMS})
+        ended = shadow("--index", half, "--json")
+    assert (ended.status, "is incomplete" in ended.err) == (3, True)
 
 
 def test_a_log_is_replayed_against_both(shadow: Command) -> None:
