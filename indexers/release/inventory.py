@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from cogr.errors import LockedError, SnapshotError
 from cogr.records import SIDES, Say, Side
-from cogr.snapshots import ID, Manifest, folders, side_of, surveyed
+from cogr.snapshots import ID, Manifest, side_of, surveyed
 from cogr.snapshots.texts import TEXTS, files_of
 from cogr.store import Store
 from indexers.backends import Backend
@@ -137,7 +137,7 @@ def _found(store: Store, backend: Backend, keep: int, *, files: bool) -> Pruned:
     staying = [one for one in manifests if one.id not in going]
     return Pruned(
         [id_ for id_ in going if id_ in pushed],
-        [*going, *_halves(store, used)] if files else [],
+        [*going, *_halves(store, {*used, *damaged, *whole})] if files else [],
         old_fits(store, staying) if files else [],
         _unread_texts(store, staying) if files else [],
         {id_: used[id_] for id_ in old if id_ in used},
@@ -145,11 +145,12 @@ def _found(store: Store, backend: Backend, keep: int, *, files: bool) -> Pruned:
     )
 
 
-def _halves(store: Store, used: Mapping[str, str]) -> list[str]:
+def _halves(store: Store, known: Collection[str]) -> list[str]:
     """Folders without a manifest that a dead prune or rebuild left."""
-    known = {*folders(store), *used}
     names = [one for one in store.list("snapshots") if ID.fullmatch(one) and one not in known]
-    return [one for one in names if store.is_at_rest(f"snapshots/{one}", "manifest.json")]
+    at_rest = [one for one in names if store.is_at_rest(f"snapshots/{one}", "manifest.json")]
+    # One that got its manifest since the survey is at rest too, and whole.
+    return [one for one in at_rest if not store.exists(f"snapshots/{one}/manifest.json")]
 
 
 def _unread_texts(store: Store, staying: Sequence[Manifest]) -> list[str]:

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from cogr.records import Side
-from cogr.snapshots import Row, Snapshot
+from cogr.snapshots import Row, Snapshot, list_snapshots
 from cogr.store import Store
 from indexers.backends import Backend
 from indexers.backends.memory import MemoryBackend
+from indexers.release import inventory
 from indexers.release.history import History
 from tests.commands import Command, Ended
 from tests.indexers.backends.opensearch_worlds import backend_of, flags_of
@@ -250,3 +251,20 @@ def test_a_switch_to_two_rounds_is_refused_or_said_aloud(
     assert cogr_index("rollback", "--to", memory.items[2].id).err.count("Warning: ") == 1
     pair = cogr_index("publish", memory.items[0].id, memory.queries[0].id)
     assert (pair.status, pair.err.count("Warning: ")) == (0, 0)
+
+
+def test_prune_keeps_a_snapshot_that_is_finished_while_it_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, real = Store(tmp_path), Store.is_at_rest
+    manifest = f"snapshots/{frozen(store, 'item', [Row('a', 'A', ('b',))]).id}/manifest.json"
+    content = store.read(manifest)
+    store.remove(manifest)
+
+    def finished_first(asked: Store, *given: str) -> bool:
+        store.write(manifest, content)
+        return real(asked, *given)
+
+    monkeypatch.setattr(Store, "is_at_rest", finished_first)
+    inventory.prune(store, MemoryBackend(store), 3, files=True, dry_run=False)
+    assert len(list_snapshots(store)) == 1
