@@ -229,9 +229,10 @@ class Project:
         from indexers.inspection import examine
 
         findings = examine(self.workspace)
-        counts = {name: value for name, value in asdict(findings).items() if name not in _UNSHOWN}
+        payload = asdict(findings)
+        counts = {name: value for name, value in payload.items() if name not in _UNSHOWN}
         title = f"{findings.name}, {findings.items:,} items. What to do: {findings.verdict}"
-        return Result(findings, Table.of(title, counts, findings.advice), asdict(findings))
+        return Result(findings, Table.of(title, counts, findings.advice), payload)
 
     def rebuild(
         self,

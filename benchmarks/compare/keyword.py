@@ -144,7 +144,7 @@ class ExtractiveKeywords(Method):
         counted = generator.collection
 
         def spelled(words: Iterable[int]) -> list[str]:
-            return list(parse(", ".join(map(counted.spell, words))))
+            return list(parse(", ".join(map(counted.phrases.spell, words))))
 
         def answer(query: Query) -> dict[str, float]:
             return weighted(query, spelled(counted.of_query(query.text)), {})

@@ -68,10 +68,6 @@ class Collection:
         self._owned = Ownership(self._rows, self._best, self.size, count)
         self._row_of = {item.id: row for row, item in enumerate(items)}
 
-    def spell(self, phrase: int) -> str:
-        """A phrase in the words that the collection uses most often."""
-        return self.phrases.spell(phrase)
-
     def of_item(self, item: Item) -> _Ints:
         """The keywords of an item, best first; none of an item outside the collection."""
         row = self._row_of.get(item.id)
@@ -158,7 +154,7 @@ class Extractive(Generator):
             else:
                 phrases = self.collection.of_query(entity.text)
             yield Completion(
-                request.id, ", ".join(self.collection.spell(phrase) for phrase in phrases)
+                request.id, ", ".join(self.collection.phrases.spell(phrase) for phrase in phrases)
             )
 
 

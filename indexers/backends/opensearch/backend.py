@@ -307,10 +307,12 @@ _SWITCHED = (
 
 
 def _check_expected(now: _Aliased, expected: Mapping[Side, str | None] | None) -> None:
-    for side, states in now.items() if expected else ():
+    if not expected:
+        return
+    for side, states in now.items():
         # An alias of several indexes names no snapshot (`pair_of`).
         served = states[0].snapshot if len(states) == 1 else None
-        if expected and served != expected[side]:
+        if served != expected[side]:
             raise LockedError(_SWITCHED.format(f"the {side} side"))
 
 
